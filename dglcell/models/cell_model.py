@@ -95,7 +95,13 @@ class CellModel(StrainModel):
         self._base_cache, self._recomputing = BaseCache(), dict[tuple[int, Choices], bool]()
         planned: list[PlannedTerm] = self.config.planned_terms()
         read = [node_type for term in planned for node_type in term.kind.reads(term.config)]
-        self.own_graphs = self.computes_own_graphs(read)
+        if read and not hasattr(self.config, "strategy"):
+            what = "`model.terms`: a term reads the strains' own graphs, which"
+            what, got = f"{what} `model.name: {self.config.name}` does not compute", ", ".join(read)
+            raise ConfigError(
+                what, got=got, expected="terms that read the wild type", do="set `model.name: hetero_cell`"
+            )
+        self.own_graphs = bool(read)
         self.encoder = self.make_encoder(read, features)
         self.terms = nn.ModuleDict()
         for term in planned:
@@ -118,22 +124,6 @@ class CellModel(StrainModel):
     @property
     def _terms(self) -> dict[str, Term]:
         return {name: cast(Term, term) for name, term in self.terms.items()}
-
-    def computes_own_graphs(self, read: Sequence[str]) -> bool:
-        """Return whether every strain's own graph is computed, for terms that read these node types of it.
-
-        Raises:
-            ConfigError: a term reads strains' graphs, and the model has no strategy to compute them.
-        """
-        if read and not hasattr(self.config, "strategy"):
-            raise ConfigError(
-                f"`model.terms`: a term reads the strains' own graphs, which `model.name: {self.config.name}` does not "
-                "compute",
-                got=", ".join(read),
-                expected="terms that read the wild type",
-                do="set `model.name: hetero_cell`",
-            )
-        return bool(read)
 
     def make_encoder(self, read: Sequence[str], features: dict[str, Tensor] | None) -> nn.Module:
         """Make the encoder, whose states of genes and of these node types are read."""
@@ -233,13 +223,7 @@ class CellModel(StrainModel):
         return self.choices_on(next(self.parameters()).device.type)
 
     def _encode(self, genotypes: GenotypeBatch, kept_pass: BasePass | None, strategy: str | None = None) -> Encoded:
-        """Return by how much strains differ from the base.
-
-        Args:
-            genotypes: the strains.
-            kept_pass: results for the base that were already computed.
-            strategy: the configured one where None.
-        """
+        """Return by how much strains differ from the base, of which ``kept_pass`` has what is already computed."""
         config, choices = self.config, self._choices()
         execution = choices.execution(recompute=self.recomputes(genotypes.num_strains, choices))
         strategy = strategy or config.strategy
@@ -308,10 +292,7 @@ class CellModel(StrainModel):
     def choose_for_run(self, device_type: str, strains: float, precision: str = "auto") -> None:
         """Choose for a run by the table of defaults, and log each choice with its reason.
 
-        Args:
-            device_type: ``cpu`` or ``cuda``.
-            strains: number of strains that the run computes, each as often as it is computed.
-            precision: value of ``trainer.precision``.
+        ``strains`` is the number of strains that the run computes, each as often as it is computed.
         """
         config, rows = self.config, self.encoder.rows_per_strain * strains
         default = Choices.default(device_type, of_edges=config.strategy_of_edges())

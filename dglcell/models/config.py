@@ -72,10 +72,7 @@ class ModelConfig(CovariatesConfig):
         return frozenset()
 
     def requires(self) -> dict[str, str]:
-        """Return what the loss must read of ``provides``: name → what to set where it does not.
-
-        Nothing else trains these parts.
-        """
+        """Return what the loss must read of ``provides``, because nothing else trains it: name → what to set."""
         return {}
 
     def without_messages(self) -> ModelConfig | None:
@@ -113,21 +110,15 @@ class CellModelConfig(ModelConfig):
     def validate(self, key: str = "model") -> None:
         super().validate(key)
         if self.linear_covariates and self.link != "identity":
-            raise ConfigError(
-                f"`{key}.linear_covariates` adds to phenotypes, which `{key}.link` makes of scores",
-                got=f"`{key}.link: {self.link}`",
-                expected="identity",
-                do=f"set `{key}.linear_covariates: false`",
-            )
+            what = f"`{key}.linear_covariates` adds to phenotypes, which `{key}.link` makes of scores"
+            do = f"set `{key}.linear_covariates: false`"
+            raise ConfigError(what, got=f"`{key}.link: {self.link}`", expected="identity", do=do)
         if self.terms is not None:
             names = [term.name for term in self.planned_terms()]
             needed = [item for item in self.own_terms() if item in ("activities", "link") and item not in names]
             if needed:
-                raise ConfigError(
-                    f"`model.terms` lacks `{needed[0]}`, whose keys are set",
-                    got=listing(names),
-                    do=f"add `{needed[0]}` to the list",
-                )
+                what, do = f"`model.terms` lacks `{needed[0]}`, whose keys are set", f"add `{needed[0]}` to the list"
+                raise ConfigError(what, got=listing(names), do=do)
 
     def scoring(self) -> list[Any]:
         """Return the terms that score strains where `terms` is null."""
@@ -140,12 +131,9 @@ class CellModelConfig(ModelConfig):
         return [*self.scoring(), *(name for name, is_used in used.items() if is_used)]
 
     def planned_terms(self) -> list[PlannedTerm]:
-        """Return the class and the keys of each term.
+        """Return the class and the keys of each term; a ``ConfigError`` where one is wrong.
 
         A term of this package has its keys from the section of the model. Keys beside its name come before these.
-
-        Raises:
-            ConfigError: a class or a key is wrong.
         """
         planned: list[PlannedTerm] = []
         for number, item in enumerate(self.own_terms() if self.terms is None else self.terms):
@@ -178,10 +166,7 @@ def _class_of_term(name: Any, where: str) -> type[Term]:
 
 @dataclass
 class EncoderConfig(CellModelConfig):
-    """Configure message passing over the cell graph and a head on deleted genes.
-
-    The encoder is ``dglcell.models.encoder.CellEncoder``.
-    """
+    """Configure message passing over the cell graph (``dglcell.models.encoder.CellEncoder``)."""
 
     hidden: Count = 64  # H, width of every state
     layers: Number = 3  # L, rounds of message passing
@@ -212,24 +197,18 @@ class EncoderConfig(CellModelConfig):
         if self.conv not in CONVS:
             self.convolution()[1].validate()
         elif self.conv_options is not None:
-            raise ConfigError(
-                f"`model.conv_options` is for a {FORM}", got=f"`model.conv: {self.conv}`", do="remove the key"
-            )
+            got = f"`model.conv: {self.conv}`"
+            raise ConfigError(f"`model.conv_options` is for a {FORM}", got=got, do="remove the key")
         if self.conv == "gatv2":
             check_heads(self.hidden, self.conv_heads)
         how = self.cross_relation
         if self.cross_relation_norm != "none" and how != PAIRWISE:
-            raise ConfigError(
-                f"`model.cross_relation_norm` has no effect where relations are combined by their {how}",
-                got=self.cross_relation_norm,
-                do=f"set `model.cross_relation_norm: none`, or `model.cross_relation: {PAIRWISE}`",
-            )
+            what = f"`model.cross_relation_norm` has no effect where relations are combined by their {how}"
+            do = f"set `model.cross_relation_norm: none`, or `model.cross_relation: {PAIRWISE}`"
+            raise ConfigError(what, got=self.cross_relation_norm, do=do)
 
     def strategy_of_edges(self) -> str | None:
-        """Return what `strategy: auto` is where layers ask for the strains' single edges; None where they do not.
-
-        They do for attention, for a module that is written for DGL, and where strains change edges.
-        """
+        """Return what `strategy: auto` is for attention, modules written for DGL and changed edges; None for others."""
         if self.calls_module():
             return "edge_subgraph"
         return "edge_mask" if self.conv == "gatv2" or EDGES in (self.conditions or {}) else None
@@ -239,11 +218,7 @@ class EncoderConfig(CellModelConfig):
         return self.conv not in CONVS and hasattr(self._conv_class(), "kind")
 
     def convolution(self) -> tuple[type[Convolution], ConvOptions]:
-        """Return the class of convolutions, and the options that they are made with.
-
-        Raises:
-            ConfigError: the class or a key is wrong.
-        """
+        """Return the class of convolutions and the options that they are made with; a ``ConfigError`` names the key."""
         kind = self._conv_class()
         if self.conv in CONVS:
             return kind, CONVS[self.conv].of(self)
@@ -324,19 +299,14 @@ class HeteroCellConfig(LinkConfig, GenesConfig, GraphConfig, EncoderConfig):
             by_conv = self.conv == "gatv2" or self.calls_module()
             raise no_edges(f"`model.conv: {self.conv}`" if by_conv else "the condition `edges`", self.strategy)
         if not self.metabolism and self.pool != [GENE]:
-            raise ConfigError(
-                "`model.pool` needs metabolism",
-                got=self.pool,
-                do="set `model.metabolism: true` or `model.pool: [gene]`",
-            )
+            do = "set `model.metabolism: true` or `model.pool: [gene]`"
+            raise ConfigError("`model.pool` needs metabolism", got=self.pool, do=do)
         if not self.local_head:
             return
         self.check_local_head(self.hidden)
         if self.combination == "none":
-            raise ConfigError(
-                "`model.combination: none` would leave the local head without use",
-                do="set `model.local_head: false`, or combine by `sum` or `mean`",
-            )
+            do = "set `model.local_head: false`, or combine by `sum` or `mean`"
+            raise ConfigError("`model.combination: none` would leave the local head without use", do=do)
 
     def scoring(self) -> list[Any]:
         return ["graph", "genes"] if self.local_head else ["graph"]
@@ -347,10 +317,7 @@ class HeteroCellConfig(LinkConfig, GenesConfig, GraphConfig, EncoderConfig):
 
 @dataclass
 class SetOperatorConfig(LinkConfig, GenesConfig, OperatorConfig, EncoderConfig):
-    """Configure the model of a wild type encoded once on which deleted genes act.
-
-    The model is ``dglcell.models.cell_model.SetOperator``.
-    """
+    """Configure the model of a wild type encoded once on which deleted genes act (``SetOperator``)."""
 
     implementation, base = "dglcell.models.cell_model:SetOperator", "bases/pairs.yaml"
 
@@ -361,11 +328,8 @@ class SetOperatorConfig(LinkConfig, GenesConfig, OperatorConfig, EncoderConfig):
         super().validate(key)
         self.check_local_head(self.hidden)
         if self.operator != "local" and self.hidden % OPERATOR_HEADS:
-            raise ConfigError(
-                "`model.hidden` is not shared evenly by the heads of the cross attention",
-                got=self.hidden,
-                expected=f"a multiple of {OPERATOR_HEADS}",
-            )
+            what = "`model.hidden` is not shared evenly by the heads of the cross attention"
+            raise ConfigError(what, got=self.hidden, expected=f"a multiple of {OPERATOR_HEADS}")
 
     def scoring(self) -> list[Any]:
         return ["genes"] if self.operator == "local" else ["genes", "operator"]
@@ -381,10 +345,7 @@ ZeroWeights = Annotated[
 
 @dataclass
 class DangoConfig(CellModelConfig):
-    """Configure DANGO (``dglcell.models.dango.Dango``).
-
-    Defaults are those of experiment 006 of the torchcell project.
-    """
+    """Configure DANGO (``dglcell.models.dango.Dango``), by default as experiment 006 of the torchcell project."""
 
     implementation = "dglcell.models.dango:Dango"
 
@@ -401,14 +362,10 @@ class DangoConfig(CellModelConfig):
 
     def validate(self, key: str = "model") -> None:
         super().validate(key)
-        if self.hidden % self.heads:
-            raise ConfigError(
-                "`model.heads` does not divide `model.hidden`", got=self.heads, expected=f"a divisor of {self.hidden}"
-            )
+        check_heads(self.hidden, self.heads, key="model.heads")
         if set(self.features) - {GENE}:
-            raise ConfigError(
-                "`model.features`: DANGO has states of genes only", got=", ".join(self.features), expected=GENE
-            )
+            got = ", ".join(self.features)
+            raise ConfigError("`model.features`: DANGO has states of genes only", got=got, expected=GENE)
 
     def scoring(self) -> list[Any]:
         return [{"name": "genes", "local_layers": 2, "local_heads": self.heads, "local_gain": self.gain}]

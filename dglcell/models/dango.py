@@ -42,26 +42,17 @@ project found it among the genes of both. The code of DANGO's authors takes 1 fo
 
 
 def zero_weight(relation: str, given: Mapping[str, float]) -> float:
-    """Return λ of one network.
-
-    Args:
-        relation: name of the network, which may be a channel of STRING, or end in one after an underscore.
-        given: relation → λ from the configuration, which has precedence over the rule.
-
-    Raises:
-        ConfigError: nothing is given, and the name ends in no channel.
-    """
+    """Return λ of a network: the given one, or that of the channel of STRING in which its name ends."""
     if relation in given:
         return given[relation]
     for channel, weight in CHANNEL_ZERO_WEIGHTS.items():
         if relation == channel or relation.endswith(f"_{channel}"):
             return weight
-    raise ConfigError(
-        f"how much do the pairs that are no edges of '{relation}' count when it is reconstructed?",
-        got=f"a name that ends in no channel of STRING ({', '.join(CHANNEL_ZERO_WEIGHTS)})",
-        expected=f"{UNCERTAIN} for a network that still grows by much, {CERTAIN} for one that hardly does",
-        do=f"set `model.zero_weights: {{{relation}: {CERTAIN}}}`, or leave the network out of `model.relations`",
-    )
+    what = f"how much do the pairs that are no edges of '{relation}' count when it is reconstructed?"
+    got = f"a name that ends in no channel of STRING ({', '.join(CHANNEL_ZERO_WEIGHTS)})"
+    expected = f"{UNCERTAIN} for a network that still grows by much, {CERTAIN} for one that hardly does"
+    do = f"set `model.zero_weights: {{{relation}: {CERTAIN}}}`, or leave the network out of `model.relations`"
+    raise ConfigError(what, got=got, expected=expected, do=do)
 
 
 class NetworksEncoder(nn.Module):
@@ -105,10 +96,7 @@ class NetworksEncoder(nn.Module):
         return {GENE: self.meta(torch.stack(states, dim=1))}
 
     def reconstruct(self, states: list[Tensor] | None = None) -> Tensor:
-        """Return the mean reconstruction error of the networks, a scalar.
-
-        It is that of the given states, which are encoded anew where None.
-        """
+        """Return the mean reconstruction error of the networks, a scalar; states are encoded anew where None."""
         pairs = zip(self.heads, states or self(), strict=True)
         return torch.stack([head(x_NH) for head, x_NH in pairs]).mean()
 
@@ -159,30 +147,18 @@ class Dango(CellModel):
 
 
 def choose_networks(cell: ResidentCell, config: DangoConfig) -> list[Relation]:
-    """Return the gene–gene relations of the cell graph that the configuration uses.
-
-    Raises:
-        ConfigError: `model.relations` names another one, `model.zero_weights` one that is not used, or there is no
-            network.
-    """
+    """Return the gene–gene relations of the cell graph that the configuration uses."""
     known = {relation[1]: relation for relation in cell.relations if relation[0] == relation[2] == GENE}
     if not known:
-        raise ConfigError(
-            "DANGO needs networks of genes", got="a cell graph without any", do="give `cell.networks` or `cell.derived`"
-        )
+        do = "give `cell.networks` or `cell.derived`"
+        raise ConfigError("DANGO needs networks of genes", got="a cell graph without any", do=do)
     names = list(known) if config.relations is None else config.relations
-    unknown = sorted(set(names) - set(known))
-    if unknown or not names:
-        raise ConfigError(
-            "`model.relations` names no networks of genes that the cell graph has",
-            got=unknown,
-            expected=", ".join(known),
-        )
-    unused = sorted(set(config.zero_weights) - set(names))
-    if unused:
-        raise ConfigError(
-            "`model.zero_weights` names networks that are not used", got=unused, expected="among " + ", ".join(names)
-        )
+    if unknown := sorted(set(names) - set(known)):
+        what = "`model.relations` names no networks of genes that the cell graph has"
+        raise ConfigError(what, got=unknown, expected=", ".join(known))
+    if unused := sorted(set(config.zero_weights) - set(names)):
+        expected = f"among {', '.join(names)}"
+        raise ConfigError("`model.zero_weights` names networks that are not used", got=unused, expected=expected)
     return [known[name] for name in names]
 
 
@@ -201,9 +177,7 @@ class MetaEmbedding(nn.Module):
 
     .. math:: E_i = \sum_k \operatorname{softmax}_k\big(f(E_i^{(k)})\big)\, E_i^{(k)}
 
-    Args:
-        width: H.
-        activation: activation between the two Linear layers of f, H → H/2 → 1.
+    f has two Linear layers, H → H/2 → 1.
 
     Shapes:
         states [N, K, H] of K networks → [N, H].
@@ -212,13 +186,9 @@ class MetaEmbedding(nn.Module):
     def __init__(self, width: int, activation: str) -> None:
         super().__init__()
         self.weight = mlp([width, max(1, width // 2), 1], activation)
-        for module in self.weight:
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight, gain=math.sqrt(2))
-                nn.init.zeros_(module.bias)
+        self.weight.apply(initialise)
 
     def forward(self, x_NKH: Tensor) -> Tensor:
-        """Return the joined gene states."""
         share_NK1 = torch.softmax(self.weight(x_NKH), dim=1)
         return (share_NK1 * x_NKH).sum(1)
 
@@ -227,11 +197,6 @@ class NetworkEncoder(nn.Module):
     """Encode the wild type's genes by two rounds of ``SAGEConv`` and activation on one network.
 
     There is one state per gene, whatever the batch: no strain's graph is used. Fixed edge weights are not used.
-
-    Args:
-        relation: the network.
-        width: H.
-        activation: activation after every round, the last too.
 
     Shapes:
         [N, H] → [N, H].
@@ -261,11 +226,6 @@ class Reconstruction(nn.Module):
     (Zhang et al. 2020, *DANGO*). The row of a gene holds its out-edges, as the cell graph stores them (self-loops too);
     parallel edges count once. No matrix of N × N is ever made; see ``dglcell.kernels.pair_error``.
 
-    Args:
-        edges: edges of the network with N genes.
-        width: H.
-        zero_weight: λ of the pairs that are no edges.
-
     Shapes:
         [N, H] → scalar.
     """
@@ -278,12 +238,10 @@ class Reconstruction(nn.Module):
         nn.init.zeros_(self.out.bias)
 
     def forward(self, x_NH: Tensor) -> Tensor:
-        """Return the mean error over all pairs."""
         return pair_error(self.edges, x_NH, self.out.weight, self.out.bias, self.zero_weight)
 
 
 def _without_parallel_edges(edges: ResidentRelation) -> ResidentRelation:
-    """Return a relation with every pair once: the given one itself if that has none twice."""
     keys, order = edges.edges_by_pair
     first = torch.ones_like(keys, dtype=torch.bool)
     first[1:] = keys[1:] != keys[:-1]

@@ -93,11 +93,7 @@ class CellEncoder(nn.Module):
         return sum(self.cell[relation].num_dst for layer in self.plan for relation in layer)
 
     def kept_of_strain(self, compiled: bool) -> int:
-        """Return about how many numbers of a strain a step keeps for the backward pass, where all rows differ.
-
-        Args:
-            compiled: whether layers are compiled.
-        """
+        """Return about how many numbers of a strain a step keeps for the backward pass, where all rows differ."""
         combination, width = self.config.combination_of_relations(), self.config.hidden
         pairs = 0
         if combination.how == "pairwise_interaction":
@@ -126,9 +122,7 @@ class CellEncoder(nn.Module):
     def forward(self, perturbed: PerturbedCell, kept_pass: BasePass | None = None) -> dict[str, States]:
         """Return the node states of every strain after L rounds: node type → [N, B, H].
 
-        Args:
-            perturbed: the strains' graphs.
-            kept_pass: results for the base that earlier batches computed with the same weights; optional.
+        ``kept_pass`` has what earlier batches computed of the base with the same weights.
         """
 
         def inputs(node_type: str) -> Tensor:
@@ -151,19 +145,12 @@ class CellEncoder(nn.Module):
 
 
 def choose_relations(cell: ResidentCell, config: EncoderConfig) -> list[Relation]:
-    """Return the relations of the cell graph that the configuration uses.
-
-    Raises:
-        ConfigError: `model.relations` names one that the cell graph lacks, or none is left.
-    """
+    """Return the relations of the cell graph that the configuration uses."""
     names = [relation[1] for relation in cell.relations]
     unknown = sorted(set(config.relations or []) - set(names))
     if unknown:
-        raise ConfigError(
-            "`model.relations` names relations that the cell graph does not have",
-            got=unknown,
-            expected=", ".join(names),
-        )
+        what = "`model.relations` names relations that the cell graph does not have"
+        raise ConfigError(what, got=unknown, expected=", ".join(names))
     chosen = [
         relation
         for relation in cell.relations
@@ -171,11 +158,8 @@ def choose_relations(cell: ResidentCell, config: EncoderConfig) -> list[Relation
         and (config.metabolism or relation[0] == relation[2] == GENE)
     ]
     if not chosen and config.layers:
-        raise ConfigError(
-            "no relation is left for the model",
-            got=names,
-            do="add networks to the cell graph, or set `model.metabolism: true`",
-        )
+        do = "add networks to the cell graph, or set `model.metabolism: true`"
+        raise ConfigError("no relation is left for the model", got=names, do=do)
     return chosen
 
 

@@ -20,11 +20,7 @@ from dglcell.plugins import class_of
 
 
 class OnDemand(UserDict[str, Any]):
-    """Compute scalars when they are first read, and keep them, so that unread ones cost nothing.
-
-    Args:
-        makers: name → function that computes it.
-    """
+    """Compute scalars when they are first read, and keep them, so that unread ones cost nothing."""
 
     def __init__(self, makers: Mapping[str, Callable[[], Tensor]]) -> None:
         super().__init__({name: cache(make) for name, make in makers.items()})
@@ -124,14 +120,7 @@ class StrainModel(nn.Module):
 def make_model(
     config: ModelConfig, cell: ResidentCell, outputs: int, features: dict[str, Tensor] | None = None
 ) -> StrainModel:
-    """Make the model of a configuration, with fresh weights from torch's generator.
-
-    Args:
-        config: validated; a name that is not a key of ``MODELS`` is a class of your own.
-        cell: the cell graph.
-        outputs: T, number of phenotypes.
-        features: node type → [N, F] fixed input features.
-    """
+    """Make the model of a configuration, with fresh weights from torch's generator; see ``StrainModel``."""
     kind: Callable[..., StrainModel] = class_of("model", config.name, MODELS)
     return kind(cell, config, outputs, features)
 

@@ -21,33 +21,19 @@ NORMS: dict[str, Callable[[int], nn.Module]] = dict(zip(NORM_NAMES, _NORMS, stri
 
 
 def make_activation(name: str) -> nn.Module:
-    """Make a new activation module.
-
-    Raises:
-        ConfigError: unknown name.
-    """
+    """Make a new activation module; a ``ConfigError`` for an unknown name."""
     check_choice("model.activation", name, ACTIVATION_NAMES)
     return ACTIVATIONS[name]()
 
 
 def make_norm(name: str, width: int) -> nn.Module:
-    """Make a new norm over the last dimension.
-
-    Raises:
-        ConfigError: unknown name, or a norm that mixes nodes or strains.
-    """
+    """Make a new norm over the last dimension; a ``ConfigError`` for one that mixes nodes or strains."""
     check_norm("model.norm", name)
     return NORMS[name](width)
 
 
 def mlp(widths: list[int], activation: str, dropout: float = 0.0) -> nn.Sequential:
-    """Make ``Linear → activation → dropout`` between the widths, ending in a bare Linear.
-
-    Args:
-        widths: widths of the input, every hidden layer and the output; at least two.
-        activation: see ``ACTIVATIONS``.
-        dropout: probability; no module is made for 0.
-    """
+    """Make ``Linear → activation → dropout`` between two or more widths, ending in a bare Linear."""
     layers: list[nn.Module] = []
     for i, (width_in, width_out) in enumerate(itertools.pairwise(widths)):
         if i > 0:

@@ -19,11 +19,7 @@ class ConvOptions:
     """Define the keys of `model.conv_options`; a convolution with options derives its own ``Config`` from it."""
 
     def validate(self) -> None:
-        """Check values and their combinations.
-
-        Raises:
-            ConfigError: naming the key.
-        """
+        """Check values and their combinations; a ``ConfigError`` names the key."""
         check_values(self, "model.conv_options")
 
 
@@ -57,18 +53,11 @@ COMPARING_LINKS = (AUTO_LINK, "minimum", "bounded")
 
 
 def check_norm(key: str, name: str) -> None:
-    """Refuse a norm that does not exist, or that mixes nodes or strains.
-
-    Raises:
-        ConfigError: the norm is unknown or mixes; the error lists the known ones.
-    """
+    """Refuse a norm that does not exist, or that mixes nodes or strains."""
     if name in REFUSED_NORMS:
-        raise ConfigError(
-            f"norm '{name}' takes statistics over nodes or strains: deleted genes and batch mates would change a "
-            "strain's prediction",
-            expected=", ".join(NORM_NAMES),
-            do=f"set `{key}: layer`",
-        )
+        what = f"norm '{name}' takes statistics over nodes or strains"
+        why = "deleted genes and batch mates would change a strain's prediction"
+        raise ConfigError(f"{what}: {why}", expected=", ".join(NORM_NAMES), do=f"set `{key}: layer`")
     check_choice(key, name, NORM_NAMES)
 
 
@@ -77,18 +66,10 @@ Norm = Annotated[str, check_norm]
 
 
 def check_heads(width: int, heads: int, key: str = "model.conv_heads") -> None:
-    """Refuse a number of heads that cannot share the width evenly.
-
-    Raises:
-        ConfigError: naming the key.
-    """
+    """Refuse a number of heads that cannot share the width evenly."""
     if heads < 1 or width % heads:
-        raise ConfigError(
-            f"`{key}` does not divide `model.hidden`",
-            got=heads,
-            expected=f"a divisor of {width}",
-            do=f"set `{key}` or `model.hidden`",
-        )
+        what, do = f"`{key}` does not divide `model.hidden`", f"set `{key}` or `model.hidden`"
+        raise ConfigError(what, got=heads, expected=f"a divisor of {width}", do=do)
 
 
 PAIRWISE = "pairwise_interaction"

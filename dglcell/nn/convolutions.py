@@ -42,7 +42,7 @@ class Convolution(nn.Module):
 
     @classmethod
     def of(cls, relation: Relation, width: int, config: Any, cell: ResidentGraph) -> Self:
-        """Make a convolution for a relation of a cell graph; some convolutions read more of the graph."""
+        """Make a convolution for a relation of a cell graph, of which some read more."""
         return cls(relation, width, config)  # type: ignore[call-arg]
 
     @abstractmethod
@@ -75,8 +75,7 @@ class GINConv(Convolution):
     .. math:: h'_v = \mathrm{MLP}\Big((1+\epsilon)\,h_v + \sum_{u \to v \text{ survives}} w_{uv}\,h_u\Big)
 
     Args:
-        relation: relation whose edges are used; source and destination types may differ.
-        width: H of input and output.
+        relation, width: relation whose edges are used, and H of input and output.
         config: options of the MLP (two Linear layers with GELU where None), whose output is H wide for every number of
             layers. With 0 layers there is no MLP and states are only summed, as in He et al. 2020, *LightGCN*.
         weighs: whether the sum has a learned weight, which starts at 1.
@@ -103,11 +102,9 @@ class GINConv(Convolution):
         return cls(relation, width, config, weighs=relation in cell.weighed)
 
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
-        """Sum over surviving in-edges."""
         return perturbed.aggregate(self.relation, source, self.reduce)
 
     def update(self, x: Tensor, received: Tensor) -> Tensor:
-        """Return new rows from those of the destination nodes and what they receive."""
         if self.weight is not None:
             received = received * self.weight
         out: Tensor = self.mlp(torch.addcmul(received, x, 1 + self.epsilon))
@@ -129,10 +126,6 @@ class SAGEConv(Convolution):
 
     where :math:`\mathcal{N}(v)` are the sources of the edges into v that survive in the strain.
 
-    Args:
-        relation: relation whose edges are used.
-        width: H of input and output.
-
     Shapes:
         source states [N, B, H], destination states [M, B, H] → [M, B, H].
     """
@@ -145,11 +138,9 @@ class SAGEConv(Convolution):
         self.itself = nn.Linear(width, width, bias=False)
 
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
-        """Average over surviving in-edges."""
         return perturbed.aggregate(self.relation, source, self.reduce)
 
     def update(self, x: Tensor, received: Tensor) -> Tensor:
-        """Return new rows from those of the destination nodes and what they receive."""
         out: Tensor = self.itself(x) + self.neighbours(received)
         return out
 
@@ -166,7 +157,6 @@ class GATv2Score:
     slope: float = 0.2  #: slope of LeakyReLU for negative numbers, 0 or more
 
     def __call__(self, keys: Tensor, queries: Tensor, weights: Tensor | None) -> Tensor:
-        """Return the logits of pairs, [rows, A]."""
         both = keys + queries
         if self.edge_vector is not None and weights is not None:
             both = both + weights.unsqueeze(-1) * self.edge_vector
@@ -187,16 +177,12 @@ class GATv2Conv(Convolution):
     the residual of the layer.
 
     Args:
-        relation: relation whose edges are used; source and destination types may differ.
-        width: H of input and output.
+        relation, width: relation whose edges are used, and H of input and output.
         config: options; the number of heads, 4 where None, must divide H.
         weighted: whether the fixed weights w of the relation take part in the score.
 
     Shapes:
         source states [N, B, H], destination states [M, B, H] → [M, B, H].
-
-    Raises:
-        ConfigError: the heads do not divide the width.
     """
 
     def __init__(
@@ -220,13 +206,11 @@ class GATv2Conv(Convolution):
         return cls(relation, width, config, weighted=cell[relation].weight is not None)
 
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
-        """Attend over surviving in-edges."""
         score = GATv2Score(self.vector, self.edge_vector, self.slope)
         return perturbed.attend(self.relation, source.map(self.keys), destination.map(self.queries), score)
 
     def update(self, x: Tensor, received: Tensor) -> Tensor:
-        """Add the bias to what a node received; its own state has taken part in the scores."""
-        return received + self.bias
+        return received + self.bias  # a node's own state has taken part in the scores
 
     def structure(self) -> Hashable:
         return self.slope

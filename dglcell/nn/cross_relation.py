@@ -15,12 +15,7 @@ from dglcell.perturbation.rules import PerturbedTensor, joined
 
 
 class RelationMixer(nn.Module):
-    """Mix relations, then apply a norm.
-
-    Args:
-        mix: module that mixes K rows [N, H] to one.
-        norm: norm of rows.
-    """
+    """Mix K rows [N, H] of relations to one, then apply a norm."""
 
     def __init__(self, mix: PairwiseInteraction, norm: nn.Module) -> None:
         super().__init__()
@@ -45,23 +40,12 @@ class RelationMixer(nn.Module):
         return row_chain.chained(steps, bases, deltas, base.new_zeros(1), parameters, num_strains)
 
     def forward(self, *h: Tensor) -> Tensor:
-        """Return the mixture of K rows [N, H] at once, [N, H]."""
         out: Tensor = self.norm(self.mix(*h))
         return out
 
 
 class PairLinear(nn.Module):
-    """Apply a Linear for each of P pairs.
-
-    Args:
-        pairs: number P of pairs.
-        entry: width of the input.
-        width: width of the output.
-
-    Attributes:
-        weight: [P, entry, width] matrices of the pairs.
-        bias: [P, width] biases of the pairs.
-    """
+    """Apply a Linear for each of P pairs: [N, P, entry] → [N, P, width]."""
 
     def __init__(self, pairs: int, entry: int, width: int) -> None:
         super().__init__()
@@ -70,7 +54,6 @@ class PairLinear(nn.Module):
         self.bias = nn.Parameter(torch.zeros(pairs, width))
 
     def forward(self, x_NPE: Tensor) -> Tensor:
-        """Map [N, P, entry] to [N, P, width]."""
         return torch.einsum("npe,pew->npw", x_NPE, self.weight) + self.bias
 
 
@@ -87,10 +70,8 @@ class PairwiseInteraction(nn.Module):
     sum is one product of the weighted hidden layers of all pairs.
 
     Args:
-        relations: number K of relations.
-        width: H.
-        hidden: b, width inside the pairs' MLPs and the scorer.
-        layers: number of Linear layers of a pair's MLP, 2 or more.
+        relations, width: K and H.
+        hidden, layers: b, the width inside the pairs' MLPs and the scorer, and two or more Linear layers of a pair's.
         activation, dropout: activation and dropout between layers.
 
     Shapes:
@@ -124,7 +105,6 @@ class PairwiseInteraction(nn.Module):
         self.register_buffer("of_relation", of_relation, persistent=False)
 
     def forward(self, *h: Tensor) -> Tensor:
-        """Return the mixture, [N, H]."""
         a_NPB, mean_NH = self.dropout(self.activation(self._before(h))), joined(torch.stack, h, 1).mean(1)
         for layer in self.middle:
             a_NPB = self.dropout(self.activation(layer(a_NPB)))
@@ -197,11 +177,7 @@ class PairwiseInteraction(nn.Module):
 
 
 def make_mixer(combination: CrossRelation, relations: int, width: int) -> RelationMixer | None:
-    """Make the learned combination of some number of relations, with fresh weights.
-
-    None where there is nothing to learn: for sums and means, and for a single relation, whose states are taken as
-    they are.
-    """
+    """Make the learned combination of some relations; None where there is nothing to learn, as for a single one."""
     if relations == 1 or combination.how != PAIRWISE:
         return None
     mix = PairwiseInteraction(

@@ -60,15 +60,7 @@ class DglConv(Convolution):
 
     Under ``edge_subgraph`` the graph is that of all strains side by side. Under ``edge_mask`` it is the cell graph, and
     weights of zero stand for removed edges. This is right for modules that sum weighted messages and divide by degrees;
-    each module is tried on a small graph, and others are refused.
-
-    Args:
-        relation: relation whose edges are used.
-        width: H of input and output.
-        config: arguments of the constructor.
-
-    Raises:
-        ConfigError: the module cannot be made or called so, or mixes nodes.
+    each module is tried on a small graph, and others are refused, as are those that mix nodes, by a ``ConfigError``.
     """
 
     kind: ClassVar[type[nn.Module]]
@@ -93,7 +85,6 @@ class DglConv(Convolution):
         return self
 
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
-        """Call the module on the strains' graphs."""
         engine = perturbed.engine
         if isinstance(engine, EdgeSubgraph):
             return engine.convolve(self.relation, source, destination, self._on_subgraphs)
@@ -102,8 +93,7 @@ class DglConv(Convolution):
         raise no_edges(f"`{self.named()}`", "node_mask or difference")
 
     def update(self, x: Tensor, received: Tensor) -> Tensor:
-        """Return what the module computed, which has seen the nodes' own rows."""
-        return received
+        return received  # the module has seen the nodes' own rows
 
     def _made(self, width: int, config: ModuleOptions) -> nn.Module:
         known, options = inspect.signature(self.kind).parameters, config.given()
@@ -118,21 +108,14 @@ class DglConv(Convolution):
             raise self._error("cannot be made", error, f"set its arguments in {OPTIONS}") from error
         mixing = [type(one).__name__ for one in made.modules() if isinstance(one, _NormBase)]
         if mixing:
-            raise ConfigError(
-                f"`{self.named()}` takes statistics over nodes or strains, so that batch mates would change a result",
-                got=mixing[0],
-                expected="norms of single rows, such as LayerNorm",
-            )
+            what = f"`{self.named()}` takes statistics over nodes or strains, so that batch mates would change a result"
+            raise ConfigError(what, got=mixing[0], expected="norms of single rows, such as LayerNorm")
         return made
 
     def _error(self, what: str, error: object, do: str) -> ConfigError:
         text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-        return ConfigError(
-            f"`{self.named()}` {what}",
-            got=text,
-            expected="module(graph, (source rows, destination rows)) → [nodes, H], as in dgl.nn.HeteroGraphConv",
-            do=do,
-        )
+        form = "module(graph, (source rows, destination rows)) → [nodes, H], as in dgl.nn.HeteroGraphConv"
+        return ConfigError(f"`{self.named()}` {what}", got=text, expected=form, do=do)
 
     def _try(self) -> None:
         edges, *rows = _trial(self.relation, self.width, torch.float32)
@@ -159,24 +142,15 @@ class DglConv(Convolution):
         return self._masked(self.module, how, edges, source_NCH, destination_MCH)
 
     def _weighing(self, what: str) -> Weighing:
-        """Return how weights of zero can stand for removed edges, which is found out on a small graph, once.
-
-        Args:
-            what: what needs it, as the subject of a sentence.
-
-        Raises:
-            ConfigError: they cannot.
-        """
+        """Return how weights of zero can stand for removed edges, which is found out on a small graph, once."""
         if self._found is None and self.takes_weights:
             self._found = self._find()
         if self._found is None:
             takes = "in which it counts" if self.takes_weights else f"which takes no `{WEIGHTS}`"
-            raise ConfigError(
-                f"{what} needs a module in which an edge of weight 0 counts for nothing",
-                got=f"`{self.named()}`, {takes}",
-                expected="a module that sums messages multiplied by `edge_weight`, such as dgl.nn.SAGEConv",
-                do="take the strategy edge_subgraph, with deletions only; or gatv2, which weighs attention",
-            )
+            what = f"{what} needs a module in which an edge of weight 0 counts for nothing"
+            expected = "a module that sums messages multiplied by `edge_weight`, such as dgl.nn.SAGEConv"
+            do = "take the strategy edge_subgraph, with deletions only; or gatv2, which weighs attention"
+            raise ConfigError(what, got=f"`{self.named()}`, {takes}", expected=expected, do=do)
         return self._found
 
     def _find(self) -> Weighing | None:

@@ -39,7 +39,6 @@ class RelationConv(nn.Module):
         return self.conv.receive(perturbed, source, destination)
 
     def forward(self, x: Tensor, received: Tensor) -> Tensor:
-        """Return new rows."""
         out: Tensor = self.after(self.conv.update(x, received))
         return out
 
@@ -312,17 +311,9 @@ class _Mixture(nn.Module):
 
 
 def live_relations(relations: list[Relation], layers: int, read: set[str]) -> list[list[Relation]]:
-    """Return the relations that each layer must compute so that ``read`` node types come out right.
+    """Return the relations that each layer must compute, first layer first, where ``read`` node types are read at last.
 
     A relation whose result nothing reads would be wasted work and leave parameters without gradient.
-
-    Args:
-        relations: all relations in use.
-        layers: number L of layers.
-        read: node types read after the last layer.
-
-    Returns:
-        L lists, first layer first.
     """
     needed, plan = set(read), []
     for _ in range(layers):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from dglcell.nn.blocks import mlp
 from dglcell.perturbation.rules import as_difference
@@ -13,19 +13,14 @@ from dglcell.perturbation.states import Pooled, States
 
 
 class MeanPooling(nn.Module):
-    """Take the mean over the nodes that a strain keeps; one of activity a counts a times.
+    """Take the mean over the nodes that a strain keeps, zero where it keeps none; one of activity a counts a times.
 
     Shapes:
         states [N, B, H] → [1, H] of the base and [B, H], by how much the strains differ from it.
     """
 
     def forward(self, states: States, kept: Kept) -> Pooled:
-        """Return pooled states; zero for a strain that keeps no node of this type."""
-        return states.pool(states.map(_no_preference), kept)
-
-
-def _no_preference(x: Tensor) -> Tensor:
-    return x[..., :1] * 0
+        return states.pool(states.map(lambda x: x[..., :1] * 0), kept)
 
 
 class AttentionPooling(nn.Module):
@@ -35,10 +30,7 @@ class AttentionPooling(nn.Module):
 
     .. math:: z_b = \sum_{v \text{ kept in } b} \operatorname{softmax}_v\big(g(h_{vb})\big)\; f(h_{vb})
 
-    Args:
-        width: H.
-        activation: activation inside gate and value networks.
-        dropout: dropout inside gate and value networks.
+    It is zero for a strain that keeps no node of this type. Activation and dropout are those inside g.
 
     Shapes:
         states [N, B, H] → [1, H] of the base and [B, H], by how much the strains differ from it.
@@ -50,7 +42,6 @@ class AttentionPooling(nn.Module):
         self.value = nn.Linear(width, width)
 
     def forward(self, states: States, kept: Kept) -> Pooled:
-        """Return pooled states; zero for a strain that keeps no node of this type."""
         pooled = states.pool(states.map(self.gate), kept)
         # A weighted mean of linear maps is the linear map of the weighted mean: B rows instead of N · B.
         value_1H = torch.where(kept.base_N1.any(), self.value(pooled.base_1H), 0.0)

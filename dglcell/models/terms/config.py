@@ -40,14 +40,7 @@ class TermConfig:
     name: str = ""  # a key of `MODELS` or of `TERMS`, or MODULE:CLASS of your own
 
     def validate(self, key: str = "model") -> None:
-        """Check values and their combinations.
-
-        Args:
-            key: key that has the values, for the message.
-
-        Raises:
-            ConfigError: naming the key.
-        """
+        """Check the values at ``key`` and their combinations; a ``ConfigError`` names the key."""
         check_values(self, key)
 
 
@@ -84,19 +77,12 @@ class GenesConfig(TermConfig):
     local_deviations: bool = False  # factorisation: add a free effect and vector per gene to those from the states
 
     def check_local_head(self, hidden: int) -> None:
-        """Refuse keys that do not fit each other, or the width of states.
-
-        Raises:
-            ConfigError: naming the key.
-        """
+        """Refuse keys that do not fit each other, or the width of states."""
         if self.local_kind != "factorisation":
             check_heads(hidden, self.local_heads, key="model.local_heads")
         if self.local_deviations and self.local_kind == "hyper_sagnn":
-            raise ConfigError(
-                "`model.local_deviations` needs factorisation",
-                got=f"`model.local_kind: {self.local_kind}`",
-                expected="factorisation or both",
-            )
+            got = f"`model.local_kind: {self.local_kind}`"
+            raise ConfigError("`model.local_deviations` needs factorisation", got=got, expected="factorisation or both")
 
 
 @dataclass
@@ -116,23 +102,19 @@ class CovariatesConfig(TermConfig):
             self.conditions_of_strength()
 
     def conditions_of_strength(self) -> list[str]:
-        """Return the conditions that `strength_from` names, each alone, or all that begin with a name and `_`.
-
-        Raises:
-            ConfigError: the model sees no such condition.
-        """
+        """Return the conditions that `strength_from` names, each alone, or all that begin with a name and `_`."""
         seen = list(self.conditions or ())
         found = {
             name: [one for one in seen if one == name or one.startswith(f"{name}_")] for name in self.strength_from
         }
         unseen = [name for name, matching in found.items() if not matching]
         if unseen:
-            raise ConfigError(
-                f"`model.strength_from` names a condition that strains do not have: '{unseen[0]}'",
-                got=listing(self.strength_from),
-                expected="among " + (listing(seen) or "none"),
-                do="name columns of the table in `data.source.csv.conditions`",
+            what = f"`model.strength_from` names a condition that strains do not have: '{unseen[0]}'"
+            expected, do = (
+                f"among {listing(seen) or 'none'}",
+                "name columns of the table in `data.source.csv.conditions`",
             )
+            raise ConfigError(what, got=listing(self.strength_from), expected=expected, do=do)
         return [one for one in seen if any(one in matching for matching in found.values())]
 
 

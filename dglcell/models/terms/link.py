@@ -62,11 +62,8 @@ def minimum(value: Tensor, bound: Tensor) -> Tensor:
     r"""Return a smooth minimum of two phenotypes: :math:`(b^{-k} + s^{-k} - 1)^{-1/k}`, k = 4.
 
     It is Schweizer and Sklar's triangular norm, which lies between the product (k → 0) and the minimum (k → ∞). Without
-    a bound (b = 1) it is s, without an effect (s = 1) it is b, and it is at most either where both are at most 1.
-
-    Args:
-        value: s, what a strain would have by itself; positive.
-        bound: b, what its measured parts have; at most 1, so that the root exists whatever s is.
+    a bound (b = 1) it is s, what a strain would have by itself. Without an effect (s = 1) it is b, what its measured
+    parts have: at most 1, so that the root exists. It is at most either where both are at most 1.
     """
     s, b = value.clamp(min=FLOOR), bound.clamp(min=FLOOR, max=1.0)
     return (s.pow(-SHARPNESS) + b.pow(-SHARPNESS) - 1).pow(-1 / SHARPNESS)
@@ -136,12 +133,7 @@ class Link(Term):
             self.fitted = tuple(f"measured.{name}" for name in ("genes", "offsets", "labels"))
 
     def fit(self, train: Training, cell: ResidentCell) -> None:
-        """Take each phenotype's link, the units, and the strains to compare with.
-
-        Raises:
-            ConfigError: a phenotype does not look like a fitness, and the link is made for one.
-            DataError: there are too many training strains to compare with.
-        """
+        """Take each phenotype's link, the units, and the strains to compare with."""
         strains, names = train.strains, list(train.strains.phenotypes)
         deletions = strains.strengths is None and not strains.conditions
         auto = "minimum" if deletions else "saturation"
@@ -160,27 +152,18 @@ class Link(Term):
         self.scale.copy_(scale)
 
     def finish(self, score_BT: Tensor, seen: Seen) -> Tensor:
-        """Return phenotypes of strains, beside those of their measured parts where the link compares them, [B, T].
-
-        Raises:
-            GenotypeError: strains weaken genes, and the link compares them with measured deletions.
-        """
+        """Return phenotypes of strains, beside those of their measured parts where the link compares them, [B, T]."""
         bounds = self._bounds(score_BT, seen.cell, seen.strains) or (None, None)
         return self.phenotypes(score_BT, seen.wild_type_score(score_BT), *bounds)
 
     def _bounds(
         self, like_BT: Tensor, cell: ResidentCell, genotypes: GenotypeBatch
     ) -> tuple[Tensor, Tensor | None] | None:
-        """Return between which phenotypes measured strains put these strains.
-
-        Args:
-            like_BT: a tensor of the shape and type of scores.
-            cell: the cell graph.
-            genotypes: the strains.
+        """Return between which phenotypes measured strains put these strains; None where the link compares none.
 
         Returns:
-            [B, T] the smallest phenotypes of the strains' measured parts, and [B, T] the largest phenotypes of the
-            measured strains that they are parts of, for ``bounded``; None where the link compares them with none.
+            [B, T] the smallest phenotypes of the strains' measured parts, and for ``bounded`` [B, T] the largest
+            phenotypes of the measured strains that they are parts of.
         """
         if self.measured is None:
             return None
@@ -202,14 +185,7 @@ class Link(Term):
     def phenotypes(
         self, score_BT: Tensor, wild_type_1T: Tensor, bound_BT: Tensor | None, least_BT: Tensor | None = None
     ) -> Tensor:
-        """Return phenotypes in normalised units, [B, T].
-
-        Args:
-            score_BT: scores of the strains.
-            wild_type_1T: score of the strain without deletions.
-            bound_BT: smallest phenotypes of the strains' measured parts, in original units.
-            least_BT: largest phenotypes of the measured strains that these strains are parts of.
-        """
+        """Return phenotypes in normalised units, [B, T], from scores and bounds in original units; see ``_bounds``."""
         anchored_BT = score_BT - wild_type_1T
         single_BT = saturation(anchored_BT)
         values = {"log": log(anchored_BT), "logistic": logistic(anchored_BT), "saturation": single_BT}
@@ -229,10 +205,8 @@ def _link_of(link: str, phenotype: str, auto: str, *, fitness_like: bool) -> str
     if link == AUTO_LINK:
         return auto if fitness_like else "identity"
     if not fitness_like and link != "identity":
-        raise ConfigError(
-            f"`model.link: {link}` is for phenotypes relative to the wild type, such as a fitness",
-            got=f"phenotype '{phenotype}'",
-            expected="labels that are mostly positive, are hardly ever negative, and have other values than 0 and 1",
-            do="set `model.link: identity` or `auto`",
-        )
+        what = f"`model.link: {link}` is for phenotypes relative to the wild type, such as a fitness"
+        expected = "labels that are mostly positive, are hardly ever negative, and have other values than 0 and 1"
+        do = "set `model.link: identity` or `auto`"
+        raise ConfigError(what, got=f"phenotype '{phenotype}'", expected=expected, do=do)
     return link

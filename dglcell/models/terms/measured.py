@@ -66,42 +66,25 @@ class MeasuredStrains(nn.Module):
         self._labels_of_tables = self.labels
 
     def remember(self, cell: ResidentCell, genotypes: GenotypeBatch, labels_ST: Tensor) -> None:
-        """Take in the training strains.
-
-        Args:
-            cell: the cell graph.
-            genotypes: deleted genes of the training strains.
-            labels_ST: labels in original units, NaN where missing.
-
-        Raises:
-            DataError: there are too many strains.
-        """
+        """Take in training strains and labels in original units, NaN where missing; too many are a ``DataError``."""
         nodes = cell.num_nodes[self.node_type]
         if nodes * len(labels_ST) > MOST_CELLS:
-            raise DataError(
-                "`model.link` compares every strain with all training strains, which are too many here",
-                got=f"{len(labels_ST):,} strains, {nodes:,} nodes of type {self.node_type}",
-                expected=f"a product of at most {MOST_CELLS:,}",
-                do="set `model.link: saturation`",
-            )
+            what = "`model.link` compares every strain with all training strains, which are too many here"
+            got = f"{len(labels_ST):,} strains, {nodes:,} nodes of type {self.node_type}"
+            expected = f"a product of at most {MOST_CELLS:,}"
+            raise DataError(what, got=got, expected=expected, do="set `model.link: saturation`")
         self.genes, self.offsets = genotypes.genes.int(), genotypes.offsets
         self.labels = labels_ST.nan_to_num(MISSING)
 
     def forward(self, cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
-        """Return the smallest label of each strain's measured parts, [B, T].
-
-        It is the wild type's where there is none smaller.
-        """
+        """Return the smallest label of each strain's measured parts, [B, T]; the wild type's where none is smaller."""
         self._forget_others()
         if self._table is None:
             self._table = self._table_of(cell, self.labels)
         return self._table.smallest(self._lost(cell, genotypes), genotypes)
 
     def largest(self, cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
-        """Return the largest label of the training strains that each strain is a part of, [B, T].
-
-        It is 0 where there is none.
-        """
+        """Return the largest label of the training strains that each strain is a part of, [B, T]; 0 where none is."""
         self._forget_others()
         if self._above is None:
             # The largest label is found as the smallest of the labels times −1.
@@ -115,7 +98,8 @@ class MeasuredStrains(nn.Module):
             self._table, self._above, self._labels_of_tables = None, None, self.labels
 
     def _table_of(self, cell: ResidentCell, labels_ST: Tensor, *, prune: bool = True) -> _Table:
-        genotypes = self.genotypes()
+        counts = self.offsets.diff()
+        genotypes = GenotypeBatch(self.genes.long(), self.offsets, int(counts.max()) if len(counts) else 0)
         return _Table.of(cell, self._lost(cell, genotypes), genotypes, labels_ST, prune=prune)
 
     def _lost(self, cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
@@ -132,11 +116,6 @@ class MeasuredStrains(nn.Module):
         if self._same is None or self._same.device != lost_BN.device:
             self._same = _with_the_same_metabolites(cell)
         return lost_BN.float() @ self._same == self._same.sum(0)
-
-    def genotypes(self) -> GenotypeBatch:
-        """Return the training strains' deleted genes."""
-        counts = self.offsets.diff()
-        return GenotypeBatch(self.genes.long(), self.offsets, int(counts.max()) if len(counts) else 0)
 
 
 class _Table:
@@ -159,10 +138,7 @@ class _Table:
     def of(
         cls, cell: ResidentCell, lost_SN: Tensor, genotypes: GenotypeBatch, labels_ST: Tensor, *, prune: bool
     ) -> _Table:
-        """Make the table of training strains, which lose nodes.
-
-        If ``prune``, it leaves out sets that bound nothing from above.
-        """
+        """Make the table of training strains, which lose nodes; ``prune`` drops sets that bound nothing from above."""
         device = genotypes.genes.device
         generator = torch.Generator().manual_seed(0)
         bits = torch.randint(2**62, (cell.num_nodes[GENE],), generator=generator).to(device)
@@ -178,13 +154,13 @@ class _Table:
 
     @torch.no_grad()
     def smallest(self, lost_BN: Tensor, genotypes: GenotypeBatch) -> Tensor:
-        """Return the smallest labels, [B, T]; see ``MeasuredStrains.forward``."""
+        """See ``MeasuredStrains.forward``."""
         lost_BC = lost_BN[:, self.columns].float()
         return self._least(lost_BC @ self.lost.T == self.lost.sum(1), genotypes, WILD_TYPE)
 
     @torch.no_grad()
     def largest(self, lost_BN: Tensor, genotypes: GenotypeBatch) -> Tensor:
-        """Return the largest labels, [B, T]; see ``MeasuredStrains.largest``. The labels of the table are negative."""
+        """See ``MeasuredStrains.largest``; the labels of the table are negative."""
         contains_BM = lost_BN[:, self.columns].float() @ self.lost.T == lost_BN.sum(1, keepdim=True)
         return -self._least(contains_BM, genotypes, -LEAST)
 
@@ -225,10 +201,7 @@ def _needed(sets_MC: Tensor, first_MT: Tensor) -> Tensor:
 
 
 def _two_lowest(sets: int, which_S: Tensor, keys_S: Tensor, label_S: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return for each set its smallest label, the smallest of strains with other genes than its owner, and the owner.
-
-    Each is [M]. The owner is the strain with the smallest label.
-    """
+    """Return for each set, [M], its smallest label, that of strains with other genes, and whose the first one is."""
     order = torch.argsort(label_S, stable=True)
     order = order[torch.argsort(which_S[order], stable=True)]
     which, keys, labels = which_S[order], keys_S[order], label_S[order]
@@ -241,15 +214,9 @@ def _two_lowest(sets: int, which_S: Tensor, keys_S: Tensor, label_S: Tensor) -> 
 
 
 def blocked_reactions(cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
-    """Return which reaction nodes could carry flux in the wild type and cannot in each strain, [N, B] bool.
-
-    Args:
-        cell: the cell whose strains lose blocked reactions.
-        genotypes: the strains.
-    """
+    """Return which reaction nodes could carry flux in the wild type and cannot in each strain, [N, B] bool."""
     assert cell.steady_state is not None
     known_BK = genotypes.perturbations.derived.get(REACTION)
     if known_BK is not None:
         return listed(known_BK, cell.num_nodes[REACTION])
-    keep = keep_masks(cell, genotypes)
-    return cell.steady_state.lost(keep, genotypes.perturbations.tensors)
+    return cell.steady_state.lost(keep_masks(cell, genotypes), genotypes.perturbations.tensors)
