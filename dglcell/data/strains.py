@@ -338,7 +338,7 @@ class Strains:
             self.targets.long(),
             self.offsets,
             self.max_deletions,
-            strengths=self.strengths,
+            self.strengths,
             conditions=self.columns.get(Column(SEEN)),
             blocked=self.columns.get(Column(BLOCKED)),
         )

@@ -148,8 +148,8 @@ def _in_conditions(model: StrainModel, normaliser: Normaliser, batch: GenotypeBa
     whole = _split(model, normaliser, batch)
     if batch.conditions is None:
         return whole
-    left = None if batch.strengths is None else batch.strengths[:0]
-    nothing = replace(batch, genes=batch.genes[:0], offsets=batch.offsets * 0, max_deletions=0, strengths=left)
+    left = None if batch.activities is None else batch.activities[:0]
+    nothing = replace(batch, nodes=batch.nodes[:0], offsets=batch.offsets * 0, most=0, activities=left)
     media = _split(model, normaliser, nothing)
     tables = ([getattr(whole, name), getattr(media, name)] for name in ("sources", "nodes"))
     sources, nodes = ([one, other.assign(change=-other.change)] for one, other in tables)

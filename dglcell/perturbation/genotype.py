@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import cached_property
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -32,27 +31,15 @@ def _is_index(gene: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class GenotypeBatch:
-    """Hold the deleted and weakened genes of B strains, concatenated (CSR), on one device.
+class GenotypeBatch(Targets):
+    """Hold the deleted and weakened genes of B strains, and what else these change.
 
-    Indices and strengths are checked once, where data is read, and not again here. A gene that is deleted twice counts
-    as deleted once.
+    Indices and activities are checked once, where data is read, and not again here.
     """
 
-    #: [P] int64 gene indices, strain by strain; behind them there may be fillers of −1, so that batches of strains with
-    #: different numbers of deletions have the same shape
-    genes: Tensor
-    offsets: Tensor  #: [B + 1] int64; strain b changes ``genes[offsets[b]:offsets[b + 1]]``
-    #: K, an upper bound of the number of genes that any strain changes. It is known on the host, so that padded shapes
-    #: need no synchronisation with the device.
-    max_deletions: int
     #: genes that every strain deletes, where that is known on the host; a model may compute once what the strains have
     #: in common through them
     shared: tuple[int, ...] = ()
-    #: [P] float, what is left of each of ``genes``: 0 where it is deleted, 1 as in the wild type, 0.3 for a knock-down,
-    #: above 1 for an overexpression; a strain then names a gene at most once. None where all are deleted, which costs
-    #: less.
-    strengths: Tensor | None = None
     reactions: Targets | None = None  #: reaction nodes that strains change themselves; optional
     conditions: Tensor | None = None  #: [B, C] float, what a model sees of the conditions of each strain; optional
     edges: EdgePerturbations | None = None  #: edges that strains change; optional
@@ -67,118 +54,76 @@ class GenotypeBatch:
         """Build from Python lists of gene indices, validating them.
 
         Args:
-            strains: the deleted genes of each; or, for strains that are not all deletions, gene → strength.
+            strains: the deleted genes of each; or, for strains that are not all deletions, gene → activity.
             num_genes: number of genes of the cell graph; None where it is unknown.
 
         Raises:
-            GenotypeError: an index is outside ``[0, num_genes)``, or a strength is negative, not finite, or not 0 and
+            GenotypeError: an index is outside ``[0, num_genes)``, or an activity is negative, not finite, or not 0 and
                 below ``LEAST_STRENGTH``.
         """
         for number, strain in enumerate(strains):
             if not isinstance(strain, Iterable) or not all(map(_is_index, strain)):
-                raise GenotypeError(
-                    f"strain {number}: genes are given by their index",
-                    got=repr(strain),
-                    expected="whole numbers, as `Vocabulary.index` gives them for names",
+                what, expected = (
+                    "genes are given by their index",
+                    "whole numbers, as `Vocabulary.index` gives for names",
                 )
+                raise GenotypeError(f"strain {number}: {what}", got=repr(strain), expected=expected)
             wrong = [g for g in strain if not 0 <= g < (MOST_GENES if num_genes is None else num_genes)]
             if wrong:
-                raise GenotypeError(
-                    f"strain {number}: gene index outside the cell graph",
-                    got=wrong,
-                    expected=f"0 … {num_genes - 1}" if num_genes is not None else "0 or more",
-                )
-        counts = torch.tensor([len(s) for s in strains], dtype=torch.int64)
-        offsets = torch.zeros(len(strains) + 1, dtype=torch.int64)
-        offsets[1:] = torch.cumsum(counts, 0)
+                expected = f"0 … {num_genes - 1}" if num_genes is not None else "0 or more"
+                raise GenotypeError(f"strain {number}: gene index outside the cell graph", got=wrong, expected=expected)
+        offsets = torch.tensor([0, *map(len, strains)]).cumsum(0)
         genes = torch.tensor([g for s in strains for g in s], dtype=torch.int64)
-        strengths = None
+        activities = None
         if any(isinstance(strain, Mapping) for strain in strains):
             left = [x for s in strains for x in (s.values() if isinstance(s, Mapping) else [0.0] * len(s))]
-            strengths = torch.tensor(left, dtype=torch.float64)
-            _check_strengths(strengths, strains_of(offsets, len(genes)))
-        return cls(genes, offsets, max((len(s) for s in strains), default=0), strengths=strengths)
+            activities = torch.tensor(left, dtype=torch.float64)
+            wrong = np.flatnonzero(no_strengths(activities.numpy())).tolist()
+            if wrong:
+                what = f"strain {int(strains_of(offsets, len(genes))[wrong[0]])}: the strength of a gene is no amount"
+                do = "leave a gene out that the strain does not change"
+                raise GenotypeError(what, got=[left[i] for i in wrong], expected=A_STRENGTH, do=do)
+        return cls(genes, offsets, max(map(len, strains), default=0), activities)
 
     @property
-    def num_strains(self) -> int:
-        """Return the number of strains, B."""
-        return len(self.offsets) - 1
+    def genes(self) -> Tensor:
+        """Return the changed genes, [P] int64; see ``Targets.nodes``."""
+        return self.nodes
 
-    @cached_property
+    @property
     def perturbations(self) -> Perturbations:
         """Return what the strains change of the cell graph."""
-        nodes = {GENE: Targets(self.genes, self.offsets, self.max_deletions, self.strengths)}
+        nodes: dict[str, Targets] = {GENE: self}
         if self.reactions is not None:
             nodes[REACTION] = self.reactions
         derived = {} if self.blocked is None else {REACTION: self.blocked}
         return Perturbations(nodes, self.edges, {GENE: self.shared} if self.shared else {}, derived)
 
-    @property
-    def strains(self) -> Tensor:
-        """Return the strain of every entry of ``genes``, [P] int64; fillers belong to the last strain."""
-        return strains_of(self.offsets, len(self.genes))
-
     def of_shared(self) -> GenotypeBatch:
         """Return the one strain that deletes the ``shared`` genes and no others, on the same device."""
-        genes = only(self.shared, self.genes.device)
+        genes = only(self.shared, self.nodes.device)
         return GenotypeBatch(genes.nodes, genes.offsets, genes.most)
 
     @property
     def deletes_only(self) -> bool:
         """Return whether strains only delete genes: none is merely weakened, and no reaction is changed."""
-        return self.strengths is None and self.reactions is None
+        return self.activities is None and self.reactions is None
 
     def refuse_strengths(self, what: str, do: str) -> None:
-        """Refuse strains that do more than delete genes, or differ in conditions.
-
-        Args:
-            what: what cannot express such strains, for the message.
-            do: what a user can do, for the message.
-
-        Raises:
-            GenotypeError: there are such strains.
-        """
+        """Refuse strains that do more than delete genes, or differ in conditions, which ``what`` cannot express."""
         if not self.deletes_only or self.conditions is not None:
-            varied = "weakened genes" if self.strengths is not None else "conditions"
-            raise GenotypeError(
-                f"{'strengths' if self.strengths is not None else 'conditions'} cannot be expressed by {what}",
-                got=f"strains with {varied if self.reactions is None else 'weakened reactions of a medium'}",
-                expected="strains that only delete genes",
-                do=do,
-            )
+            kind = "strengths" if self.activities is not None else "conditions"
+            varied = "weakened genes" if self.activities is not None else "conditions"
+            got = f"strains with {varied if self.reactions is None else 'weakened reactions of a medium'}"
+            what, expected = f"{kind} cannot be expressed by {what}", "strains that only delete genes"
+            raise GenotypeError(what, got=got, expected=expected, do=do)
 
-    def padded(self) -> tuple[Tensor, Tensor]:
-        """Return the genes as a rectangle, and how much of each is removed; see ``Targets.padded``."""
-        return self.perturbations.nodes[GENE].padded()
-
-    def part(self, first: int, last: int) -> GenotypeBatch:
-        """Return the strains from number ``first`` up to ``last``, without it; the host waits for the device."""
-        mine = self.perturbations.nodes[GENE].part(first, last)
-        chosen = torch.arange(first, last, device=self.genes.device)
+    def part(self, first: int, last: int) -> Self:
+        chosen = torch.arange(first, last, device=self.nodes.device)
         return replace(
-            self,
-            genes=mine.nodes,
-            offsets=mine.offsets,
-            strengths=mine.activities,
+            super().part(first, last),
             reactions=None if self.reactions is None else self.reactions.part(first, last),
             conditions=None if self.conditions is None else self.conditions[first:last],
             edges=None if self.edges is None else self.edges.take(chosen),
             blocked=None if self.blocked is None else self.blocked[first:last],
-        )
-
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> GenotypeBatch:
-        """Return the batch on ``device``."""
-        parts = {one.name: getattr(self, one.name) for one in fields(self)}
-        there = {name: x.to(device, non_blocking=non_blocking) for name, x in parts.items() if hasattr(x, "to")}
-        return replace(self, **there)
-
-
-def _check_strengths(strengths: Tensor, strains: Tensor) -> None:
-    wrong = np.flatnonzero(no_strengths(strengths.numpy()))
-    if len(wrong):
-        raise GenotypeError(
-            f"strain {int(strains[wrong[0]])}: the strength of a gene is no amount",
-            got=[float(strengths[i]) for i in wrong],
-            expected=A_STRENGTH,
-            do="leave a gene out that the strain does not change",
         )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
@@ -39,11 +39,9 @@ class Targets:
         return strains_of(self.offsets, len(self.nodes))
 
     def padded(self) -> tuple[Tensor, Tensor]:
-        """Return the nodes as a rectangle.
+        """Return nodes [B, K], 0 where there is none, and how much of each is removed, [B, K].
 
-        Returns:
-            Nodes [B, K] (0 where there is none), and how much of each is removed [B, K]: bool where strains only
-            delete, else 1 − activity. A node that a strain names twice is removed once.
+        The latter is bool where strains only delete, else 1 − activity. A node named twice in a strain is removed once.
         """
         nodes_BK, positions_BK, present_BK = self._padded
         if self.activities is None:
@@ -66,17 +64,18 @@ class Targets:
         same_BKK = (nodes_BK.unsqueeze(2) == nodes_BK.unsqueeze(1)) & present_BK.unsqueeze(1)
         return nodes_BK, positions, present_BK & ~(same_BKK & earlier_KK).any(2)
 
-    def part(self, first: int, last: int) -> Targets:
+    def part(self, first: int, last: int) -> Self:
         """Return those of the strains from number ``first`` up to ``last``, without it; the host waits for them."""
         begin, end = self.offsets[[first, last]].tolist()
         activities = None if self.activities is None else self.activities[begin:end]
-        return Targets(self.nodes[begin:end], self.offsets[first : last + 1] - begin, self.most, activities)
+        offsets = self.offsets[first : last + 1] - begin
+        return replace(self, nodes=self.nodes[begin:end], offsets=offsets, activities=activities)
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> Targets:
-        """Return the same targets on ``device``."""
-        nodes, offsets = (x.to(device, non_blocking=non_blocking) for x in (self.nodes, self.offsets))
-        activities = None if self.activities is None else self.activities.to(device, non_blocking=non_blocking)
-        return Targets(nodes, offsets, self.most, activities)
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
+        """Return the same on ``device``."""
+        parts = {one.name: getattr(self, one.name) for one in fields(self)}
+        there = {name: x.to(device, non_blocking=non_blocking) for name, x in parts.items() if hasattr(x, "to")}
+        return replace(self, **there)
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ class GenotypeTable:
         known = self.strains.take(np.flatnonzero(self.is_known)).to("cpu")
         for first in range(0, len(known), size):
             batch = known.slice(first, min(first + size, len(known)))
-            yield replace(batch.perturbations, max_deletions=known.max_deletions)
+            yield replace(batch.perturbations, most=known.max_deletions)
 
     def with_column(self, name: str, values: Any) -> GenotypeTable:
         """Return the table with another column.

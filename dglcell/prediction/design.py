@@ -217,7 +217,7 @@ class Design:
         if self.complete is not None:
             conditions = self.chosen(numbers - self.start, self.names).to("cpu").perturbations.conditions
         offsets = torch.arange(number + 1) * self.size
-        return GenotypeBatch(genes, offsets, self.size, shared, strengths=left, conditions=conditions)
+        return GenotypeBatch(genes, offsets, self.size, left, shared, conditions=conditions)
 
     def _next_batch(self, first: int, size: int, worth_sharing: int | None) -> tuple[int, tuple[int, ...]]:
         """Return how many strains the batch that begins with number ``first`` has, and the genes that they share."""

@@ -147,7 +147,7 @@ def write_predictions(
 
 @torch.inference_mode()
 def _learned_strengths(learned: Term, batch: Strains) -> Tensor:
-    found = learned.strains(batch.to(next(learned.parameters()).device).perturbations).strengths
+    found = learned.strains(batch.to(next(learned.parameters()).device).perturbations).activities
     return torch.zeros(len(batch.targets)) if found is None else found.float().cpu()
 
 

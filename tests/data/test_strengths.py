@@ -256,7 +256,7 @@ def test_strains_are_taken_alike_from_arrays_and_from_tensors(
     tensors = table.to("cpu").take(torch.tensor(rows), len(taken.targets) + fillers)
     assert tensors.targets.tolist() == [*taken.targets.tolist(), *[-1] * fillers]
     assert_same_strains(tensors.with_(targets=tensors.targets[: len(taken.targets)]).numpy(), taken)
-    assert tensors.perturbations.max_deletions == table.max_deletions
+    assert tensors.perturbations.most == table.max_deletions
 
 
 @given(cut=st.integers(0, 30))

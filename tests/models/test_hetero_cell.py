@@ -185,7 +185,7 @@ def test_fillers_of_a_batch_change_nothing(strategy: str) -> None:
     model = randomise(HeteroCell(cell, small_config(strategy=strategy), outputs=2).double())
     plain = GenotypeBatch.from_lists([[], [3], [0, 59], [7, 7, 8], []])
     fillers = torch.full((15 - len(plain.genes),), -1)
-    filled = dataclasses.replace(plain, genes=torch.cat([plain.genes, fillers]))
+    filled = dataclasses.replace(plain, nodes=torch.cat([plain.genes, fillers]))
     for one, other in zip(results(model, plain), results(model, filled), strict=True):
         torch.testing.assert_close(other, one, atol=1e-12, rtol=1e-12)
 

@@ -122,7 +122,7 @@ def test_a_batch_seen_in_inference_mode_can_be_learned_from() -> None:
 def test_the_strain_of_shared_deletions_deletes_nothing_else(strains: list[list[int]], shared: list[int]) -> None:
     batch = dataclasses.replace(GenotypeBatch.from_lists(strains), shared=tuple(shared))
     base = batch.of_shared()
-    assert (base.genes.tolist(), base.offsets.tolist(), base.max_deletions) == (shared, [0, len(shared)], len(shared))
+    assert (base.genes.tolist(), base.offsets.tolist(), base.most) == (shared, [0, len(shared)], len(shared))
 
 
 def test_indices_outside_the_cell_are_refused() -> None:

@@ -56,7 +56,7 @@ def batch_of(genes: list[Strain], reactions: list[Strain]) -> GenotypeBatch:
     nodes, offsets, left = concatenated(genes)
     reaction, starts, own_left = concatenated(reactions)
     own = Targets(reaction, starts, max(map(len, reactions)), own_left)
-    return GenotypeBatch(nodes, offsets, max(map(len, genes)), strengths=left, reactions=own)
+    return GenotypeBatch(nodes, offsets, max(map(len, genes)), left, reactions=own)
 
 
 def received(rows: Tensor, v: Tensor, nodes: int) -> Tensor:
@@ -101,9 +101,9 @@ def test_means_stay_where_all_sources_weaken_alike(
 
 def test_lists_of_strengths_are_checked() -> None:
     batch = GenotypeBatch.from_lists([{3: 0.3, 1: 2.0}, [5], {}])
-    assert batch.strengths is not None
+    assert batch.activities is not None
     assert (batch.genes.tolist(), batch.offsets.tolist()) == ([3, 1, 5], [0, 2, 3, 3])
-    assert batch.strengths.tolist() == [0.3, 2.0, 0.0]
+    assert batch.activities.tolist() == [0.3, 2.0, 0.0]
     genes_BK, removed_BK = batch.padded()
     assert genes_BK.tolist() == [[3, 1], [5, 0], [0, 0]]
     assert removed_BK.tolist() == [[0.7, -1.0], [1.0, 0.0], [0.0, 0.0]]

@@ -90,7 +90,7 @@ def test_each_gene_of_a_combination_takes_each_strength(data: st.DataObject) -> 
     genes_SK = np.concatenate([batch.genes.reshape(-1, size) for batch in batches])
     record = design.record(tuple(f"g{i}" for i in range(6)))
     assert not any(batch.shared for batch in batches)
-    left_SK = np.concatenate([batch.strengths.reshape(-1, size) for batch in batches])  # type: ignore[union-attr]
+    left_SK = np.concatenate([batch.activities.reshape(-1, size) for batch in batches])  # type: ignore[union-attr]
     assert record.strengths.tolist() == left_SK.reshape(-1).tolist()
     found = [
         tuple(zip(genes, left, strict=True)) for genes, left in zip(genes_SK.tolist(), left_SK.tolist(), strict=True)

@@ -244,17 +244,17 @@ class Activities(Term):
 
     def strains(self, genotypes: GenotypeBatch) -> GenotypeBatch:
         """Return the strains with the strengths that are learned."""
-        given_P = genotypes.strengths
+        given_P = genotypes.activities
         if given_P is None and self.config.strength_curves:
             return genotypes
         change_P = self.network(self.conditions.of(genotypes)).squeeze(1)[genotypes.strains]
         if given_P is None:
             prior = self.config.strength_prior
-            return replace(genotypes, strengths=torch.sigmoid(change_P + math.log(prior / (1 - prior))))
+            return replace(genotypes, activities=torch.sigmoid(change_P + math.log(prior / (1 - prior))))
         weakened_P = (given_P > 0) & (given_P < 1)
         inside_P = torch.where(weakened_P, given_P, 0.5).to(change_P)
         left_P = torch.where(weakened_P, torch.sigmoid(change_P + inside_P.logit()), given_P)
-        return replace(genotypes, strengths=left_P)
+        return replace(genotypes, activities=left_P)
 
 
 def fit_ridge(linear: nn.Linear, x_SW: Tensor, y_ST: Tensor) -> None:

@@ -29,9 +29,7 @@ SEEN = {"medium": ["LB", "MOPS"], "temperature": [], "allele": ["a-1", "a-2", "b
 
 def batch(strains: list[Any], conditions: list[list[float]]) -> GenotypeBatch:
     made = GenotypeBatch.from_lists(strains)
-    return GenotypeBatch(
-        made.genes, made.offsets, made.max_deletions, strengths=made.strengths, conditions=torch.tensor(conditions)
-    )
+    return replace(made, conditions=torch.tensor(conditions))
 
 
 def learned(**changes: Any) -> Activities:
@@ -66,10 +64,10 @@ def test_numbers_are_standardised_and_categories_are_one_among_zeros() -> None:
 @given(strength=st.floats(0.01, 0.99), prior=st.floats(0.05, 0.95))
 def test_learned_strengths_begin_at_those_of_the_table_or_the_prior(strength: float, prior: float) -> None:
     term = learned(strength_hidden=4, strength_prior=prior)
-    given_strengths = term.strains(batch([{0: 0.0, 1: strength}, {2: 1.5}], [[0, 30, 0], [1, 30, 1]])).strengths
+    given_strengths = term.strains(batch([{0: 0.0, 1: strength}, {2: 1.5}], [[0, 30, 0], [1, 30, 1]])).activities
     assert given_strengths is not None
     torch.testing.assert_close(given_strengths.float(), torch.tensor([0.0, strength, 1.5]), rtol=1e-4, atol=1e-6)
-    none_given = term.strains(batch([[0, 1], [2]], [[0, 30, 0], [1, 30, 1]])).strengths
+    none_given = term.strains(batch([[0, 1], [2]], [[0, 30, 0], [1, 30, 1]])).activities
     assert none_given is not None
     torch.testing.assert_close(none_given, torch.full((3,), prior), rtol=1e-4, atol=1e-6)
 
@@ -81,9 +79,9 @@ def test_strains_with_one_allele_have_one_strength_and_it_is_learned() -> None:
     optimiser = torch.optim.Adam(term.parameters(), 0.1)
     for _ in range(300):
         optimiser.zero_grad()
-        (term.strains(strains).strengths - torch.tensor([0.7, 0.05, 0.7])).square().sum().backward()
+        (term.strains(strains).activities - torch.tensor([0.7, 0.05, 0.7])).square().sum().backward()
         optimiser.step()
-    found = term.strains(strains).strengths
+    found = term.strains(strains).activities
     assert found is not None
     assert found[0] == found[2]
     torch.testing.assert_close(found, torch.tensor([0.7, 0.05, 0.7]), atol=0.01, rtol=0)
