@@ -45,8 +45,7 @@ class Received:
     def lost_messages(self, grad_MBH: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the edges out of lost and weakened nodes, the strains, and what each message's loss gives, [D] each.
 
-        Args:
-            grad_MBH: gradient of ``difference_MBH``.
+        They follow from the gradient of ``difference_MBH``.
         """
         pairs, edges = self.kept.changed, self.edges
         starts = edges.index_tensors(transposed=True)[0]
@@ -141,13 +140,7 @@ def with_gradient_of(value: Tensor, linear: Tensor) -> Tensor:
 
 
 def secant(change: Tensor, delta: Tensor, slope: Callable[[], Tensor]) -> Tensor:
-    """Return the change of an elementwise function, whose gradient is change / δ.
-
-    Args:
-        change: g(a + δ) − g(a).
-        delta: δ.
-        slope: function that returns g'(a), for where δ is zero.
-    """
+    """Return the change g(a + δ) − g(a), whose gradient is change / δ, or the slope g'(a) where δ is zero."""
     none = delta.detach().abs() < torch.finfo(delta.dtype).tiny
     by = torch.where(none, slope(), change / torch.where(none, 1, delta))
     return with_gradient_of(change, by.detach() * delta)
@@ -161,11 +154,7 @@ def halves(times: Callable[[Tensor, Tensor], Tensor], a: Tensor, d: Tensor, b: T
 def norm_secant(change: Tensor, delta: Tensor, c: Tensor, r: Tensor, r_new: Tensor) -> Tensor:
     """Return the change of a norm over the last dimension, split exactly: c r and r = 1 / √(mean(c²) + ε) by midpoints.
 
-    Args:
-        change: change of the norm.
-        delta: change of what is normalised.
-        c: what is normalised, less its mean.
-        r, r_new: r before and after.
+    ``delta`` is the change of what is normalised, and c is that less its mean.
     """
     e = delta - delta.mean(-1, keepdim=True)
     middle = c + e.detach() / 2
@@ -179,12 +168,7 @@ def share_secant(
 ) -> Tensor:
     """Return the change of a softmax, ``p (m − Σ p m) / (1 + Σ p m)`` with m = kept (e^Δ − 1) − gone, linear in m.
 
-    Args:
-        change: p' − p.
-        p: the base's shares.
-        delta: by how much logits differ.
-        dim: the dimension along which shares sum to one.
-        kept, gone: what is left of an entry, and what is not; they sum to 1.
+    ``kept`` is what is left of an entry, and ``gone`` what is not; they sum to 1.
     """
     m = kept * secant(torch.expm1(delta), delta, lambda: torch.ones_like(delta)) - gone
     total = (p * m).sum(dim, keepdim=True)
@@ -208,11 +192,7 @@ Call = Callable[[Sequence[Any]], Tensor]
 def elementwise_secant(call: Call, before: Sequence[Any], deltas: Sequence[Tensor | None], change: Tensor) -> Tensor:
     """Return the change of an elementwise function, split over its arguments by the mean over the orders of changes.
 
-    Args:
-        call: function of its arguments.
-        before: the arguments in the base, beside differences.
-        deltas: by how much they differ; None of those that do not.
-        change: change of the function.
+    Differences are None of those arguments that do not differ.
     """
     moving = [i for i, delta in enumerate(deltas) if delta is not None]
     shares: list[Tensor | float] = [0.0] * len(before)

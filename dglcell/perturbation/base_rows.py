@@ -44,12 +44,7 @@ def summed(delta: Tensor, number: int, rows: int | Tensor) -> Tensor:
 
 
 def take_rows(table: Tensor, index: Tensor) -> Tensor:
-    """Return ``table[index]`` along the first dimension, with a backward pass that adds in order.
-
-    Args:
-        table: [S, ...].
-        index: [K] int64.
-    """
+    """Return ``table[index]`` along the first dimension, with a backward pass that adds in order."""
     out: Tensor = _TakeRows.apply(table, index)
     return out
 

@@ -83,14 +83,9 @@ def _apply(a: Tensor, delta: Tensor, rows: int | Tensor, curve: str, *parameters
 
 
 def curve_difference(a: Tensor, delta: Tensor, rows: int | Tensor, curve: str, *parameters: Any) -> Tensor:
-    """Return the difference of a function of ``CURVES``, in the type of ``delta``.
+    """Return the difference of a function of ``CURVES``, in the type of ``delta``, [k, ...].
 
-    Args:
-        a: [n, ...] rows of the base.
-        delta: [k, ...] differences from them.
-        rows: the row of the base that each difference belongs to, as in ``base_rows``.
-        curve: name of the function in ``CURVES``.
-        parameters: those of the function.
+    ``a`` is [n, ...] of the base, and ``rows`` the row of the base that each difference belongs to (``base_rows``).
     """
     change = _apply(a, delta, rows, curve, *parameters)
     return change if active() is None else _with_secant(a, delta, rows, curve, parameters, change)
@@ -186,17 +181,13 @@ LARGEST_EXPONENT = 30.0
 
 
 def share_changes(p: Tensor, logits: Tensor, delta: Tensor, dim: int, alive: Tensor | None = None) -> Tensor:
-    """Return by how much a softmax's shares change.
+    """Return by how much a softmax's shares change, ``p' − p``, of the shape that all broadcast to.
 
     Args:
-        p: the base's shares.
-        logits: the logits of the base.
+        p, logits: shares and logits of the base.
         delta: by how much the logits differ.
         dim: the dimension along which shares sum to one, negative.
         alive: bool, false where an entry is gone; optional. Where none is alive, all shares become zero.
-
-    Returns:
-        ``p' − p``, of the shape that all broadcast to.
     """
     shape = torch.broadcast_shapes(p.shape, delta.shape, () if alive is None else alive.shape)
     floor = torch.finfo(delta.dtype).min

@@ -46,9 +46,8 @@ class EdgeChanges:
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> EdgeChanges:
         """Return the same changes on ``device``."""
-        return EdgeChanges(
-            *(x.to(device, non_blocking=non_blocking) for x in (self.edges, self.strains, self.strengths))
-        )
+        parts = self.edges, self.strains, self.strengths
+        return EdgeChanges(*(x.to(device, non_blocking=non_blocking) for x in parts))
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,20 +109,13 @@ def _directions(target: EdgeTarget) -> Iterator[EdgeTarget]:
 
 
 def relation_of(graph: ResidentGraph, asked: str | Relation, where: str = "") -> Relation:
-    """Return the relation that is meant by itself or by its name.
-
-    Raises:
-        GenotypeError: there is none, or several have the name.
-    """
+    """Return the relation that is meant by itself or by its name; a ``GenotypeError`` for none, or several."""
     found = [relation for relation in graph.relations if asked in (relation, relation[1])]
     if len(found) != 1:
         names = [relation[1] for relation in graph.relations]
-        raise GenotypeError(
-            f"a changed edge is of {'several relations' if found else 'no relation'} of the cell graph{where}",
-            got=asked,
-            expected=listing(found or names, limit=30),
-            do="name both node types, too" if found else did_you_mean(asked, names, "see `dglcell graph describe`"),
-        )
+        what = f"a changed edge is of {'several relations' if found else 'no relation'} of the cell graph{where}"
+        do = "name both node types, too" if found else did_you_mean(asked, names, "see `dglcell graph describe`")
+        raise GenotypeError(what, got=asked, expected=listing(found or names, limit=30), do=do)
     return found[0]
 
 
@@ -142,9 +134,8 @@ def _changes(
     parallel = torch.searchsorted(pairs, key, right=True) - first
     _refuse(entries, parallel == 0, "is not in the cell graph", "an edge from its source to its destination",
             "check the direction, or write <> for both; edges that the wild type lacks cannot be added")  # fmt: skip
-    _, place, count = torch.unique(
-        strain * (edges.num_src * edges.num_dst) + key, return_inverse=True, return_counts=True
-    )
+    numbers = strain * (edges.num_src * edges.num_dst) + key
+    _, place, count = torch.unique(numbers, return_inverse=True, return_counts=True)
     _refuse(
         entries, count[place] > 1, "is named twice in a strain", "each edge once, with one strength", "leave one out"
     )
@@ -153,7 +144,6 @@ def _changes(
 
 
 def _node(cell: ResidentGraph, node_type: str, target: EdgeTarget, node: str | int, spelled: bool) -> int:
-    """Return the index of a node that is given by index or name."""
     names = cell.names.get(node_type)
     if isinstance(node, str) and names is not None:
         found = names.find(node, spelled=spelled)
@@ -162,11 +152,9 @@ def _node(cell: ResidentGraph, node_type: str, target: EdgeTarget, node: str | i
         do = "see `dglcell graph describe --names`"
         raise GenotypeError(f"'{target}' names an unknown {node_type} '{node}'{names.suggestion(node)}", do=do)
     if isinstance(node, str) or not 0 <= node < cell.num_nodes[node_type]:
-        raise GenotypeError(
-            f"'{target}' names no {node_type} by its index",
-            got=repr(node),
-            expected=f"0 … {cell.num_nodes[node_type] - 1}; names are known to a cell that was made from a `CellGraph`",
-        )
+        most = cell.num_nodes[node_type] - 1
+        expected = f"0 … {most}; names are known to a cell that was made from a `CellGraph`"
+        raise GenotypeError(f"'{target}' names no {node_type} by its index", got=repr(node), expected=expected)
     return node
 
 

@@ -35,13 +35,10 @@ VARIANTS = 64
 
 
 def row_function(function: Callable[..., Tensor], compiled: bool) -> RowFunction:
-    """Make a function of rows take bases and differences.
+    """Make a function of tensors [rows, H] or of ``PerturbedTensor`` take bases and differences.
 
-    Args:
-        function: function of tensors [rows, H] or of ``PerturbedTensor``. Its method ``in_one_kernel``, where it has
-            one, may compute bases and differences by a kernel of its own.
-        compiled: whether ``torch.compile`` joins its operations; plain torch is used where that does not work on this
-            machine.
+    Its method ``in_one_kernel``, where it has one, may compute both by a kernel of its own. Where it is ``compiled``,
+    ``torch.compile`` joins its operations, if that works on this machine.
     """
 
     def apply(
@@ -130,12 +127,9 @@ class BaseCache:
         self._marks: list[object] = []
 
     def replay(self, module: nn.Module, shared: tuple[int, ...] = ()) -> BasePass | None:
-        """Start a pass of a module; return None in training and where gradients are wanted, because nothing can be kept
-        then.
+        """Start a pass of a module; return None in training and where gradients are wanted: nothing can be kept then.
 
-        Args:
-            module: the module whose weights the tensors depend on.
-            shared: genes that the base lacks; besides the wild type, only the last such base is kept.
+        Besides the wild type, only the last base that lacks ``shared`` genes is kept.
         """
         if module.training or torch.is_grad_enabled():
             return None

@@ -54,19 +54,14 @@ class Choices:
 
     @classmethod
     def default(cls, device_type: str, *, of_edges: str | None = None) -> Choices:
-        """Return the choices for a device.
+        """Return the choices for a device, or for a model that asks for the strains' single edges, as attention does.
 
-        Args:
-            device_type: on a GPU ``node_mask`` never waits for the device; a CPU computes only rows that differ.
-            of_edges: the strategy of a model that asks for the strains' single edges, as attention does.
+        On a GPU ``node_mask`` never waits for the device; a CPU computes only rows that differ.
         """
         return cls(of_edges or ("difference" if device_type == "cpu" else "node_mask"))
 
     def execution(self, *, recompute: bool) -> Execution:
-        """Return how rows are computed with these choices.
-
-        Listed rows run uncompiled, so that lists pay less often where layers are compiled.
-        """
+        """Return how rows are computed; lists, which run uncompiled, pay less often beside compiled layers."""
         share = min(self.dense_share, COMPILED_DENSE_SHARE) if self.compiled else self.dense_share
         return Execution(torch.bfloat16 if self.half else None, recompute, self.compiled, share)
 
@@ -108,13 +103,7 @@ def multiplies_bfloat16_fast(device_type: str) -> bool:
 
 
 class PerturbedCell:
-    """Represent the graphs of B strains to layers, whichever strategy computes on them.
-
-    Args:
-        engine: the strategy that computes.
-        kept: node type → which nodes the base and the strains keep.
-        graph: the wild type.
-    """
+    """Represent the graphs of B strains to layers, whichever strategy, the ``engine``, computes on them."""
 
     def __init__(self, engine: NodeMask | GraphStrategy, kept: dict[str, Kept], graph: ResidentGraph) -> None:
         self.engine, self.kept, self.graph = engine, kept, graph
@@ -128,21 +117,16 @@ class PerturbedCell:
         return {node_type: kept.strains_NB for node_type, kept in self.kept.items()}
 
     def start(self, x_NH: Tensor) -> States:
-        """Return states that all strains have in common, as before the first aggregation.
-
-        Args:
-            x_NH: [N, H] the common states.
+        """Return states [N, H] that all strains have in common, as before the first aggregation.
 
         Raises:
             GraphError: they are no rows of nodes, or on another device than the strains.
         """
         device = next(iter(self.kept.values())).strains_NB.device
         if x_NH.ndim != 2 or x_NH.device != device:
+            got, do = f"shape {tuple(x_NH.shape)} on {x_NH.device}", "move them, or the cell graph: `cell.to(device)`"
             raise GraphError(
-                "the states of nodes do not fit the strains",
-                got=f"shape {tuple(x_NH.shape)} on {x_NH.device}",
-                expected=f"[N, H] on {device}",
-                do="move them, or the cell graph: `cell.to(device)`",
+                "the states of nodes do not fit the strains", got=got, expected=f"[N, H] on {device}", do=do
             )
         return self.engine.start(x_NH)
 
@@ -165,18 +149,11 @@ class PerturbedCell:
         states = self.start(states) if isinstance(states, Tensor) else states
         number = self.graph[relation].num_src
         if len(states.base_NH) != number:
-            raise GraphError(
-                f"these are no states of the sources of {relation}",
-                got=f"{len(states.base_NH):,} rows",
-                expected=f"{number:,}, one for each node of type '{relation[0]}'",
-            )
+            what, got = f"these are no states of the sources of {relation}", f"{len(states.base_NH):,} rows"
+            raise GraphError(what, got=got, expected=f"{number:,}, one for each node of type '{relation[0]}'")
         if reduce not in REDUCES:
-            raise ConfigError(
-                "messages cannot be reduced so",
-                got=reduce,
-                expected=" or ".join(REDUCES),
-                do="choose one of these in `aggregate(relation, states, reduce)`",
-            )
+            do = "choose one of these"
+            raise ConfigError("messages cannot be reduced so", got=reduce, expected=" or ".join(REDUCES), do=do)
         found, attribution = self.engine.aggregate(relation, states, reduce), active()
         return found if attribution is None else self._attributed(attribution, relation, states, found, reduce)
 
@@ -196,8 +173,7 @@ class PerturbedCell:
     def aggregate_along(self, relations: Sequence[Relation], states: States, reduce: str) -> States:
         """Compute ``aggregate`` along R relations between the same node types at once, for states with ``stacks``.
 
-        Returns:
-            States whose base and differences begin with a dimension of R.
+        The base and the differences of the result begin with a dimension of R.
         """
         assert isinstance(self.engine, NodeMask)
         return self.engine.aggregate_along(relations, states, reduce)
@@ -213,9 +189,6 @@ class PerturbedCell:
             keys: states of the source nodes, H wide; they are also what is averaged, with the heads side by side.
             queries: states of the destination nodes.
             score: logits of (key rows, query rows, edge weights), see ``dglcell.perturbation.states.Score``.
-
-        Raises:
-            ConfigError: the strategy computes differences, which have no single edges.
         """
         if isinstance(self.engine, NodeMask):
             raise no_edges("attention", "difference" if isinstance(self.engine, Difference) else "node_mask")
@@ -223,18 +196,12 @@ class PerturbedCell:
 
 
 def check_strategy_device(strategy: str, device_type: str) -> None:
-    """Refuse a strategy that needs DGL where DGL is missing or was built without this device.
-
-    Raises:
-        MissingDependencyError: DGL is missing or lacks the device; the message names the strategies that can be used.
-    """
+    """Refuse a strategy that needs DGL where DGL is missing or was built without this device."""
     if strategy in DGL_STRATEGIES and not dgl_runs_on(device_type):
         import_dgl()
-        raise MissingDependencyError(
-            f"strategy '{strategy}' asked for, but DGL was built without {device_type} support",
-            expected=", ".join(s for s in STRATEGIES if s not in DGL_STRATEGIES),
-            do="install DGL's CUDA wheel (https://www.dgl.ai/pages/start.html), or take the strategy node_mask",
-        )
+        what = f"strategy '{strategy}' asked for, but DGL was built without {device_type} support"
+        do = "install DGL's CUDA wheel (https://www.dgl.ai/pages/start.html), or take the strategy node_mask"
+        raise MissingDependencyError(what, expected=", ".join(s for s in STRATEGIES if s not in DGL_STRATEGIES), do=do)
 
 
 def perturb(
@@ -269,11 +236,9 @@ def perturb(
     changes = batch.perturbations
     edges, device_type = changes.edges, changes.device.type
     if edges is not None and edges.num_strains != changes.num_strains:
-        raise GenotypeError(
-            "edge perturbations and genotypes are of different numbers of strains",
-            got=f"{edges.num_strains} and {changes.num_strains}",
-            do="build `EdgePerturbations` with the changed edges of every strain, empty where there are none",
-        )
+        what, got = "edge perturbations and genotypes are of different numbers of strains", edges.num_strains
+        do = "build `EdgePerturbations` with the changed edges of every strain, empty where there are none"
+        raise GenotypeError(what, got=f"{got} and {changes.num_strains}", do=do)
     choices = choices or Choices.default(device_type, of_edges=None if edges is None else "edge_mask")
     if strategy == "auto":
         strategy = choices.strategy
@@ -285,9 +250,8 @@ def perturb(
     if strategy in DGL_STRATEGIES:
         kept = {t: Kept(torch.ones_like(mask[:, :1]), mask, strengths_NB=left.get(t)) for t, mask in keep.items()}
         changed = None if edges is None else edges.with_wild_type()
-        return PerturbedCell(
-            (EdgeSubgraph if strategy == "edge_subgraph" else EdgeMask)(graph, kept, changed), kept, graph
-        )
+        engine = (EdgeSubgraph if strategy == "edge_subgraph" else EdgeMask)(graph, kept, changed)
+        return PerturbedCell(engine, kept, graph)
     if edges is not None:
         raise no_edges("a strain that changes single edges", strategy)
     whole = not changes.shared

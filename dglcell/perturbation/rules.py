@@ -380,22 +380,14 @@ RULES |= {"__radd__": _add, "__rmul__": _multiply}
 
 
 def as_difference(x_B: Tensor) -> Tensor:
-    """Return numbers of strains that are zero in the wild type, [B, …], as they are.
-
-    In attribution mode they are a ``PerturbedTensor``, so that functions of them are split over their sources.
-    """
+    """Return numbers of strains, zero in the wild type, [B, …]; in attribution mode as a ``PerturbedTensor``."""
     return x_B if active() is None else cast(Tensor, PerturbedTensor(torch.zeros_like(x_B), x_B, 1))
 
 
 def from_source(name: str, x_B: Tensor, of_wild_type: float | Callable[[Tensor], Tensor] = 0.0) -> Tensor:
-    """Return numbers of strains, [B, …], as they are; in attribution mode their differences are a source.
+    """Return numbers of strains, [B, …]; in attribution mode, unless they have sources, their differences are one.
 
-    Differences that have sources already are returned as they are then, too.
-
-    Args:
-        name: where they come from.
-        x_B: the strains' numbers.
-        of_wild_type: what takes their place in the wild type, or a function of them that returns it.
+    ``of_wild_type`` takes their place in the wild type, or is a function of them that returns what does.
     """
     attribution = active()
     if attribution is None or isinstance(x_B, PerturbedTensor):

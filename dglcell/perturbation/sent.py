@@ -25,12 +25,9 @@ from dglcell.perturbation.targets import Perturbs, Targets
 
 
 def keep_masks(graph: ResidentGraph, batch: Perturbs) -> dict[str, Tensor]:
-    """Return which nodes every strain keeps.
+    """Return which nodes every strain keeps: node type → [N, B] bool.
 
     A node is lost exactly if it is deleted, or if ``graph.derive`` says that it is lost with others.
-
-    Returns:
-        node type → [N, B] bool.
     """
     changes = batch.perturbations
     keep = {
@@ -61,12 +58,7 @@ def activities(graph: ResidentGraph, batch: Perturbs, keep: Mapping[str, Tensor]
     """Return how much is left of every node in every strain: node type → [N, B] float.
 
     Only node types of which strains weaken some nodes are present. A node that is derived along a relation has the
-    smallest activity among its sources and its own; 1 where it has neither.
-
-    Args:
-        graph: the wild type.
-        batch: the strains.
-        keep: what ``keep_masks`` gives for them, where it is known.
+    smallest activity among its sources and its own; 1 where it has neither. ``keep`` is what ``keep_masks`` gives.
     """
     changes = batch.perturbations
     out: dict[str, Tensor] = {}
@@ -109,8 +101,7 @@ class Kept:
     """Hold which nodes of one type the base and the strains keep, and how much of them.
 
     Attributes:
-        base_N1: [N, 1] bool; every strain has lost what the base has not.
-        strains_NB: [N, B] bool.
+        base_N1, strains_NB: [N, 1] and [N, B] bool; every strain has lost what the base has not.
         strengths_NB: [N, B] float, zero where a strain has lost the node; None where no kept node is weakened.
         slots: the lost and weakened nodes as a list by strain, where K is known on the host; else None.
         whole: whether the base is known to keep all nodes.
@@ -179,14 +170,7 @@ class Kept:
 
 
 def sent(kept: Kept, base_NH: Tensor, delta_NBH: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """Return by how much what the nodes send differs from what the base's nodes send, [N, B, H].
-
-    Args:
-        kept: what is kept of the nodes.
-        base_NH: the base's states.
-        delta_NBH: the strains' differences; None where there are none.
-        dtype: type of the result.
-    """
+    """Return by how much what the nodes send differs from what the base's nodes send, [N, B, H] in ``dtype``."""
     delta = None if delta_NBH is None else delta_NBH.to(dtype)
     base = kept.of_base(base_NH).to(dtype)
     if kept.strengths_NB is not None:
@@ -203,17 +187,7 @@ def _weakened(strength: Tensor, base: Tensor, delta: Tensor | None, dtype: torch
 
 
 def sent_by(kept: Kept, base_NH: Tensor, delta_DH: Tensor, pairs: RowIndex) -> Tensor:
-    """Compute ``sent`` for D listed pairs.
-
-    Args:
-        kept: what is kept of the nodes.
-        base_NH: the base's states.
-        delta_DH: the differences of the pairs.
-        pairs: the listed pairs.
-
-    Returns:
-        [D, H] in the type of the base.
-    """
+    """Compute ``sent`` for D listed pairs, [D, H] in the type of the base."""
     base_DH = take_rows(kept.of_base(base_NH), pairs.nodes)
     delta_DH = delta_DH.to(base_DH.dtype)
     if kept.strengths_NB is not None:
@@ -228,16 +202,8 @@ def sums_by_slot(
 ) -> Tensor:
     """Return the sums of ``sent`` over in-edges, [M, B, H], where no state differs yet and only a few nodes send less.
 
-    What these nodes no longer send is computed from their few rows and the weights of their edges, without a product
-    over all edges for every strain and column.
-
-    Args:
-        edges: edges from N to M nodes.
-        kept: what is kept of the sources.
-        base_NH: the base's states.
-        slots: the sources that strains have lost or weakened.
-        dtype: type of the result.
-        kernel: the kernel of the product.
+    What the sources in ``slots`` no longer send is computed from their few rows and the weights of their edges, without
+    a product over all edges for every strain and column.
     """
     nodes_BK, removed_BK = slots
     columns = nodes_BK.new_zeros(edges.num_src, nodes_BK.numel(), dtype=dtype)
@@ -248,14 +214,9 @@ def sums_by_slot(
 
 
 def received(kept: Kept, base_MH: Tensor, sums_MBH: Tensor) -> Tensor:
-    """Return by how much what the nodes receive differs from what the base's nodes receive, [M, B, H].
+    """Return by how much what nodes receive differs from the base, [M, B, H], from sums of ``sent`` over in-edges.
 
     A lost node receives nothing, which differs by −y from the base.
-
-    Args:
-        kept: what is kept of the receiving nodes.
-        base_MH: what the base's nodes receive.
-        sums_MBH: sums of ``sent`` over the in-edges.
     """
     out: Tensor = _LostInstead.apply(sums_MBH, base_MH.to(sums_MBH.dtype), kept)
     return out
@@ -281,13 +242,7 @@ class _LostInstead(torch.autograd.Function):
 def replace_lost(kept: Kept, base_NH: Tensor, delta_NBH: Tensor) -> Tensor:
     """Compute ``sent`` without weakened nodes, or ``received``, with lost pairs listed; other rows are only copied.
 
-    Args:
-        kept: what is kept of the nodes; lost pairs are few.
-        base_NH: the base's states.
-        delta_NBH: differences of all pairs.
-
-    Returns:
-        [N, B, H] with −b in the rows of lost pairs, and zero in those that the base lacks too.
+    The result has −b in the rows of lost pairs, which are few, and zero in those that the base lacks too.
     """
     out: Tensor = _ReplaceLost.apply(kept.of_base(base_NH), delta_NBH, kept.absent)
     return out

@@ -89,15 +89,7 @@ class States(ABC):
 
     @abstractmethod
     def rows(self, nodes: Tensor, strains: Tensor) -> Tensor:
-        """Return the states of chosen (node, strain) pairs.
-
-        Args:
-            nodes: node indices in any shape.
-            strains: strain indices in the same shape.
-
-        Returns:
-            ``[*nodes.shape, H]``.
-        """
+        """Return the states of (node, strain) pairs, whose indices are of any one shape, [*shape, H]."""
 
     @abstractmethod
     def pool(self, gate: States, kept: Kept) -> Pooled:
@@ -189,8 +181,6 @@ class DifferenceStates(States):
         base_NH: [N, H] states of the base; [R, N, H] for R relations that are computed together.
         delta: [N, B, H] differences; [K, H] for the pairs of ``index``; None where no strain differs; or [R, N, B, H].
         index: the listed pairs; None where ``delta`` has all.
-        num_strains: the number of strains, B.
-        execution: how rows are computed.
         kept_pass: the base's tensors of earlier batches, in evaluation.
     """
 
@@ -283,9 +273,7 @@ class DifferenceStates(States):
         return _joined([base for base, _ in outs]), _joined([delta for _, delta in outs]).unflatten(0, (-1, B))
 
     def _listed(self, addend: Addend, with_base: bool) -> DifferenceStates:
-        """Compute one addend where its arguments differ.
-
-        Without its base, only the base's rows of these nodes are computed."""
+        """Compute one addend where its arguments differ; without its base, only the base's rows of these nodes."""
         states = _distinct([addend])
         if addend[0] is None:
             return states[0]
@@ -319,11 +307,9 @@ class DifferenceStates(States):
         cuts = torch.arange(0, number + n, rows_in_block(starts.device), device=starts.device)
         first = sorted({*torch.searchsorted(work, cuts).tolist(), 0} - {n})
         nodes = [*first, n]
-        pairs = (
-            [*starts[torch.tensor(first, dtype=torch.int64, device=starts.device)].tolist(), number] if n else [0, 0]
-        )
-        node_sizes = [b - a for a, b in pairwise(nodes)]
-        pair_sizes = [b - a for a, b in pairwise(pairs)]
+        at = torch.tensor(first, dtype=torch.int64, device=starts.device)
+        pairs = [*starts[at].tolist(), number] if n else [0, 0]
+        node_sizes, pair_sizes = ([b - a for a, b in pairwise(ends)] for ends in (nodes, pairs))
         blocks = _blocks(bases, node_sizes, deltas, pair_sizes)
         for node, rows, (base, delta) in zip(nodes, local.split(pair_sizes), blocks, strict=False):
             yield self._call(body, rows - node, base, delta)
@@ -379,10 +365,7 @@ def stacked(states: Sequence[DifferenceStates]) -> DifferenceStates:
 def pooling_shares(logits_N1: Tensor, kept: Kept, delta_NB: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Return the base's softmax over the nodes that it keeps, [N, 1], and how much the strains' differ, [N, B].
 
-    Args:
-        logits_N1: logits of the base.
-        kept: which nodes are kept; lost nodes have no share, and the share of weakened ones is reduced.
-        delta_NB: by how much the strains' logits differ; None where they do not.
+    Lost nodes have no share, and that of weakened ones is reduced. ``delta_NB`` is None where no logit differs.
     """
     floor = torch.finfo(logits_N1.dtype).min
     # Along the last dimension, because a GPU has one program for each column otherwise.

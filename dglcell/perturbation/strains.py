@@ -134,11 +134,10 @@ def perturbations_of(
         sizes["edges"] = len(edges)
     numbers = set(sizes.values())
     if len(numbers) != 1 or 0 in numbers:
-        raise GenotypeError(
-            "there are no strains" if not sum(numbers) else "targets are of different numbers of strains",
-            got=listing(f"{number} for {name}" for name, number in sizes.items()) or "no lists",
-            expected='a list for each strain, e.g. {"user": [["ann"], ["bob", "eve"]]}; [] for one that lacks none',
-        )
+        what = "targets are of different numbers of strains" if sum(numbers) else "there are no strains"
+        got = listing(f"{number} for {name}" for name, number in sizes.items()) or "no lists"
+        expected = 'a list for each strain, e.g. {"user": [["ann"], ["bob", "eve"]]}; [] for one that lacks none'
+        raise GenotypeError(what, got=got, expected=expected)
     (strains,) = numbers
     nodes = {t: _targets(cell, t, lists, left.pop(t, None)) for t, lists in targets.items()}
     if not nodes:
@@ -153,19 +152,15 @@ def perturbations_of(
     elif edges is not None:
         changed = EdgePerturbations.build(cell.resident, edges)
     if left:
-        raise GenotypeError(
-            "`activities` are of nothing that strains change", got=listing(left), expected=listing(sizes)
-        )
+        what = "`activities` are of nothing that strains change"
+        raise GenotypeError(what, got=listing(left), expected=listing(sizes))
     return Perturbations(nodes, changed)
 
 
 def _targets(cell: CellGraph, node_type: str, lists: Lists, left: Lists | Tensor | None) -> Targets:
     if node_type not in cell.num_nodes:
-        raise GenotypeError(
-            f"the cell graph has no nodes of type '{node_type}'",
-            expected=listing(cell.num_nodes),
-            do=did_you_mean(node_type, cell.num_nodes),
-        )
+        what, do = f"the cell graph has no nodes of type '{node_type}'", did_you_mean(node_type, cell.num_nodes)
+        raise GenotypeError(what, expected=listing(cell.num_nodes), do=do)
     what, names = f"{node_type} nodes", cell.vocabularies[node_type]
     ids = [_ids(what, strain, of, len(names), names) for strain, of in enumerate(lists)]
     activities = None if left is None else _activities(what, left, ids, cell.device)
@@ -186,9 +181,8 @@ def _ids(
 ) -> NDArray[np.int64]:
     """Return the ids of what a strain lacks, and refuse what is not there, or named twice."""
     if isinstance(targets, (str, Mapping)) or not isinstance(targets, Iterable):
-        raise GenotypeError(
-            f"strain {strain}: its {what} are no list", got=repr(targets), expected="a list of ids or names"
-        )
+        what = f"strain {strain}: its {what} are no list"
+        raise GenotypeError(what, got=repr(targets), expected="a list of ids or names")
     if isinstance(targets, Tensor):
         listed: Any = targets.detach().cpu().numpy()
     elif names is not None and not isinstance(targets, np.ndarray):
@@ -199,29 +193,22 @@ def _ids(
     ids = ids.astype(np.int64) if not ids.size else ids
     wrong = ids if ids.dtype.kind not in "iu" else ids[(ids < 0) | (ids >= size)]
     if wrong.size or ids.ndim != 1:
+        got, expected = listing(np.ravel(wrong if wrong.size else ids)), f"whole numbers, 0 … {size - 1}"
         raise GenotypeError(
-            f"strain {strain}: there are no such {what}",
-            got=listing(np.ravel(wrong if wrong.size else ids)),
-            expected=f"whole numbers, 0 … {size - 1}" if size else "none",
+            f"strain {strain}: there are no such {what}", got=got, expected=expected if size else "none"
         )
     found, times = np.unique(ids, return_counts=True)
     if (times > 1).any():
-        raise GenotypeError(
-            f"strain {strain} names {what} twice",
-            got=listing(found[times > 1]),
-            expected="each once",
-            do="leave one out",
-        )
+        what, got = f"strain {strain} names {what} twice", listing(found[times > 1])
+        raise GenotypeError(what, got=got, expected="each once", do="leave one out")
     return ids.astype(np.int64)
 
 
 def _named(what: str, strain: int, name: str, names: Vocabulary) -> int:
     found = names.find(name, spelled=False)
     if found not in names:
-        raise GenotypeError(
-            f"strain {strain}: there are no {what} called '{name}'{names.suggestion(name)}",
-            expected=f"0 … {len(names) - 1}, or a name, e.g. {names.examples(3)}",
-        )
+        what = f"strain {strain}: there are no {what} called '{name}'{names.suggestion(name)}"
+        raise GenotypeError(what, expected=f"0 … {len(names) - 1}, or a name, e.g. {names.examples(3)}")
     return names.index(found)
 
 
@@ -242,11 +229,12 @@ def _activities(
         shape = [amounts.numel() for amounts in lists]
         fits, values = shape == sizes, torch.cat(lists).to(device)
     if not fits:
-        raise GenotypeError(
+        what, got = (
             f"the activities of {what} do not fit what strains change",
-            got=f"numbers of activities: {listing(shape)}",
-            expected=f"for each strain: {listing(sizes)}; or one tensor of {sum(sizes)}",
+            f"numbers of activities: {listing(shape)}",
         )
+        expected = f"for each strain: {listing(sizes)}; or one tensor of {sum(sizes)}"
+        raise GenotypeError(what, got=got, expected=expected)
     plain = values.detach().cpu().numpy()
     if no_strengths(plain).any():
         wrong = listing(plain[no_strengths(plain)])

@@ -59,11 +59,8 @@ class EdgeRows:
     def dividing_by(self, powers: tuple[float, float]) -> Tensor:
         """Return weights with which modules that divide by degrees of ``graph`` divide by strengths, [E] or [E, C].
 
-        Such a module divides by an in-degree d to some power, where the sum of strengths d' is right. Its weights are
-        multiplied by (d / d') to this power; likewise for out-degrees.
-
-        Args:
-            powers: the powers of in-degrees and out-degrees.
+        Such a module divides by an in-degree d to the first power, where the sum of strengths d' is right. Its weights
+        are multiplied by (d / d') to this power; likewise for out-degrees and the second one.
         """
         if powers not in self._made:
             assert self.strength is not None
@@ -94,12 +91,8 @@ def _ratio(counts: Tensor, left: Tensor) -> Tensor:
 class GraphStrategy(ABC):
     """Compute on graphs of DGL; states are whole, C = 1 + B columns with the wild type first.
 
-    Rows of a graph are [N, C, H], or [C · N, H] where it has all columns side by side; [R, …, H] stands for both.
-
-    Args:
-        cell: the cell graph.
-        kept: node type → which nodes the wild type and the strains keep.
-        perturbations: changes of single edges, with the wild type as the first strain; optional.
+    Rows of a graph are [N, C, H], or [C · N, H] where it has all columns side by side; [R, …, H] stands for both. Of
+    changes of single edges, the wild type is the first strain.
     """
 
     def __init__(
@@ -170,14 +163,7 @@ class GraphStrategy(ABC):
         return self.states(ops.u_mul_e_sum(edges.graph, values, share.unsqueeze(-1)).flatten(-2))
 
     def convolve(self, relation: Relation, source: States, destination: States, module: GraphModule) -> States:
-        """Return what a module written for DGL computes on the graph.
-
-        Args:
-            relation: the relation whose edges are followed.
-            source: states of the source nodes.
-            destination: states of the destination nodes.
-            module: called once, with the edges of all columns and the rows of all their nodes.
-        """
+        """Return what a module written for DGL computes, called once with all columns' edges and rows."""
         assert isinstance(source, WholeStates)
         assert isinstance(destination, WholeStates)
         edges = self.edge_rows(relation, source.x_NCH.dtype)
@@ -194,8 +180,7 @@ class GraphStrategy(ABC):
 class EdgeMask(GraphStrategy):
     """Aggregate with masked weights [E, C] of edges, so that any edge of any strain can have its own strength.
 
-    They are made once a batch, for all layers, and take 4 · E · C bytes in single precision. The graph itself stays as
-    it is.
+    They are made once a batch, for all layers, and take 4 · E · C bytes in single precision.
     """
 
     def find_rows(self, relation: Relation, dtype: torch.dtype) -> EdgeRows:
@@ -260,9 +245,8 @@ class EdgeSubgraph(GraphStrategy):
     def find_rows(self, relation: Relation, dtype: torch.dtype) -> EdgeRows:
         """Return the edges of all columns, with weights and strengths of edges times those of their sources."""
         graph = self.batched[relation]
-        weight, strength = (
-            graph.edata[name].to(dtype) if name in graph.edata else None for name in (WEIGHT, "strength")
-        )
+        known = graph.edata
+        weight, strength = (known[name].to(dtype) if name in known else None for name in (WEIGHT, "strength"))
         source = self.kept[relation[0]]
         if source.strengths_NB is not None:
             of_sources = source.columns(dtype).T.flatten()[graph.edges()[0].long()]

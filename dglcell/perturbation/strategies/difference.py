@@ -1,6 +1,4 @@
-"""Compute listed differences: only for (node, strain) pairs that differ from the base, or for all where that is
-cheaper.
-"""
+"""Compute listed differences: only for (node, strain) pairs that differ from the base, or for all where it pays."""
 
 from __future__ import annotations
 
@@ -55,16 +53,7 @@ class Difference(NodeMask):
         sources: RowIndex,
         targets: RowIndex,
     ) -> DifferenceStates:
-        """Return sums or means for listed targets.
-
-        Args:
-            relation: the relation whose edges are followed.
-            states: the listed states of the sources.
-            base_MH: the sums of the base.
-            reduce: ``sum`` or ``mean``.
-            sources: the pairs that send something other than the base does.
-            targets: the pairs that receive something other than the base does.
-        """
+        """Return sums or means for the pairs that receive something else than the base does from those that send so."""
         sent_DH = sent_by(self.kept[relation[0]], states.base_NH, states.at(sources), sources)
         sums_KH = listed_sums(sent_DH, self.cell[relation], sources, targets)
         base_KH = take_rows(base_MH, targets.nodes)
@@ -94,25 +83,19 @@ class Difference(NodeMask):
         own_KH = listed_sums(own_DH * left_D1, edges, sources, targets)
         return own_KH, all_MB.flatten()[targets.keys].unsqueeze(1)
 
-    def _reached(self, relation: Relation, sources: RowIndex) -> Tensor:
-        """Return which pairs an edge out of the sources leads to, [M, B] bool."""
-        return spmm(self.cell[relation], sources.mask_NB.float(), weighted=False, kernel=self.kernel) > 0.5
-
     def _senders(self, node_type: str, states: DifferenceStates) -> RowIndex:
         """Return the pairs that send something other than the base: different, lost and weakened ones."""
         changed = self.kept[node_type].changed
         return changed if states.index is None else union([states.index, changed])
 
     def _receivers(self, relation: Relation, sources: RowIndex) -> RowIndex:
-        """Return the pairs that an edge out of the sources leads to, and the lost ones, without those that the base
-        lacks.
-        """
+        """Return the pairs that an edge out of the sources leads to, and the lost ones, but for what the base lacks."""
         edges, kept = self.cell[relation], self.kept[relation[2]]
         reached_MB = kept.lost.mask_NB.clone()
         if MARK_COST * edges.out_degrees[sources.nodes].sum() < edges.num_edges * sources.num_strains:
             mark(edges, sources, reached_MB)
         else:
-            reached_MB |= self._reached(relation, sources)
+            reached_MB |= spmm(edges, sources.mask_NB.float(), weighted=False, kernel=self.kernel) > 0.5
         return RowIndex(reached_MB & kept.base_N1)
 
     def _sent_by(self, kept: Kept, states: DifferenceStates, delta_NBH: Tensor | None) -> Tensor:
@@ -125,16 +108,9 @@ class Difference(NodeMask):
 
 
 def listed_sums(sent_DH: Tensor, edges: ResidentRelation, sources: RowIndex, targets: RowIndex) -> Tensor:
-    """Sum what listed sources send, for listed targets, in single precision at least.
+    """Sum what D listed pairs of sources and strains send, for K listed pairs of targets and strains, [K, H].
 
-    Args:
-        sent_DH: rows of the sources.
-        edges: edges from N to M nodes.
-        sources: D pairs of sources and strains.
-        targets: K pairs of targets and strains.
-
-    Returns:
-        [K, H].
+    Sums are in single precision at least.
     """
     out: Tensor = _ListedSums.apply(sent_DH, edges, sources, targets)
     return out

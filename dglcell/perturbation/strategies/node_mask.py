@@ -25,14 +25,8 @@ FEW_LEFT = 2
 class NodeMask:
     """Compute the differences of all (node, strain) pairs, with all strains side by side as columns.
 
-    No size depends on the genotypes, so that the host never waits for a GPU.
-
-    Args:
-        cell: the cell graph.
-        kept: node type → which nodes the base and the strains keep.
-        kernel: the kernel of sparse products.
-        execution: how rows are computed.
-        kept_pass: the base's tensors of earlier batches, in evaluation.
+    No size depends on the genotypes, so that the host never waits for a GPU. ``kept_pass`` has the base's tensors of
+    earlier batches, in evaluation.
     """
 
     def __init__(
@@ -149,8 +143,7 @@ class NodeMask:
         return product() if self.kept_pass is None else self.kept_pass.once(product)
 
     def degrees(self, relation: Relation, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Return the weights of surviving in-edges of the base, [M, 1], and of every strain, [M, B]; 1 where there is
-        none.
+        """Return the weights of surviving in-edges of the base, [M, 1], and of strains, [M, B]; 1 if there is none.
 
         An edge weighs as much as the strength of its source; edges are counted where nothing is weakened.
         """
@@ -158,12 +151,10 @@ class NodeMask:
             edges, kept = self.cell[relation], self.kept[relation[0]]
             # Counts are exact in float32 up to 16 million edges into one node.
             exact = torch.promote_types(dtype, torch.float32)
-            counts = (
-                spmm(edges, weights, weighted=False, kernel=self.kernel)
-                for weights in (kept.base_N1.to(exact), kept.weights(exact))
-            )
-            base_M1, strains_MB = counts
-            self._degrees[relation] = _no_less(base_M1, dtype), _no_less(strains_MB, dtype)
+            weights = kept.base_N1.to(exact), kept.weights(exact)
+            counts = (spmm(edges, weight, weighted=False, kernel=self.kernel) for weight in weights)
+            base_M1, strains_MB = (torch.where(count == 0, 1, count).to(dtype) for count in counts)
+            self._degrees[relation] = base_M1, strains_MB
         return self._degrees[relation]
 
     def _sent_differences(self, node_type: str, states: DifferenceStates) -> Tensor:
@@ -179,8 +170,3 @@ class NodeMask:
 
     def _received(self, kept: Kept, base_MH: Tensor, sums_MBH: Tensor) -> Tensor:
         return received(kept, base_MH, sums_MBH)
-
-
-def _no_less(count: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return counts to divide by: 1 where there is nothing."""
-    return torch.where(count == 0, 1, count).to(dtype)
