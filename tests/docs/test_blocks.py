@@ -234,14 +234,10 @@ def plain(text: str) -> str:
 
 @functools.cache
 def messages() -> set[str]:
-    """Return the first argument of every error of the package."""
-    found = set()
-    for path in (ROOT / "dglcell").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
-            if isinstance(node, ast.Call) and name.endswith("Error") and node.args:
-                found |= {plain(message) for message in rendered(node.args[0])}
-    return found
+    """Return the texts of the package, among them the first line of every error."""
+    trees = [ast.parse(path.read_text()) for path in (ROOT / "dglcell").rglob("*.py")]
+    texts = [n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.Constant | ast.JoinedStr | ast.BinOp)]
+    return {plain(message) for text in texts for message in rendered(text)}
 
 
 PAGE = (DOCS / "messages.md").read_text(encoding="utf-8")
