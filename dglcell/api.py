@@ -327,7 +327,9 @@ def load(
     for member, path in zip(members, directories, strict=True):
         for phenotype, one in member.chosen.items():
             if predict_with != NETWORK or not one.is_best:
-                log.info("%s: %s predicts %s%s", names[path], one.name, phenotype, one.why and f" ({one.why})")
+                why = one.why and f" ({one.why})"
+                not_best = "" if one.is_best else ", which is not the best"
+                log.info("%s: %s is predicted by %s%s%s", names[path], phenotype, one.name, not_best, why)
     return Predictor(tuple(members), tuple(directories))
 
 

@@ -11,6 +11,9 @@ import importlib
 from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
+CLEAR_LINE = "\x1b[K"
+"""Written before a line on a terminal, it removes what a longer line left there, such as that of an epoch."""
+
 LONGEST_PART = 1_500
 """Most characters of each of the four answers."""
 

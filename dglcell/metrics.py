@@ -27,7 +27,7 @@ def regression_metrics(prediction: ArrayLike, target: ArrayLike) -> dict[str, fl
     Returns:
         ``mse``, ``rmse``, ``mae``, ``pearson``, ``spearman`` (average ranks for ties), ``r2`` (1 − SSE/SST,
         negative for a model worse than the mean of the target) and ``n``, the number of measured strains.
-        What is undefined is NaN: everything but ``n`` for no strain, the correlations for fewer than two
+        What is undefined is NaN: everything but ``n`` for no strain, the correlations for fewer than three
         strains or where either side is constant, ``r2`` where the target is constant. JSON has no NaN: write
         the result through :func:`json_safe`.
 
@@ -48,8 +48,8 @@ def regression_metrics(prediction: ArrayLike, target: ArrayLike) -> dict[str, fl
         r2 = 1.0 - float(np.sum(((p - t) / scale) ** 2) / np.sum(((t - t.mean()) / scale) ** 2))
     return {
         **errors,
-        "pearson": pearson(p, t),
-        "spearman": math.nan if is_constant(p) or is_constant(t) else pearson(*ranks),
+        "pearson": pearson(p, t) if len(t) > 2 else math.nan,
+        "spearman": math.nan if len(t) < 3 or is_constant(p) or is_constant(t) else pearson(*ranks),
         "r2": r2,
         "n": len(t),
     }
@@ -88,7 +88,7 @@ def is_constant(x: NDArray[np.float64]) -> bool:
 
 
 FEWEST_OF_CORRELATION = 3
-"""A correlation of this number of strains, or of fewer, has no interval, and that of two is always 1 or minus 1."""
+"""A correlation of this number of strains, or of fewer, has no interval."""
 
 
 def pearson(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
@@ -316,10 +316,11 @@ def best_row(rows: Iterable[ResultRow], metric: str) -> ResultRow | None:
 
 
 def format_metric(metric: str, value: float) -> str:
-    """Format one value as the tables show it; errors have four digits, correlations three decimals."""
+    """Format one value as the tables show it; errors have three digits, correlations three decimals."""
     if not math.isfinite(value):
         return UNDEFINED
     if metric == "n":
         return f"{int(value):,}"
-    # Adding zero turns a rounded −0.000 into 0.000.
-    return f"{value:#.4g}".removesuffix(".") if metric in LOWER_IS_BETTER else f"{round(value, 3) + 0.0:.3f}"
+    if metric in LOWER_IS_BETTER:
+        return f"{value:.0f}" if 100 <= value < 1e6 else f"{value:#.3g}"
+    return f"{round(value, 3) + 0.0:.3f}"  # adding zero turns a rounded −0.000 into 0.000

@@ -30,7 +30,7 @@ def refuse_strengths(strains: Strains, name: str) -> Strains:
             f"{name}: this null model cannot express strengths",
             got="strains with weakened genes",
             expected="strains that only delete genes",
-            do="predict with the network: `--with network`",
+            do="leave strengths such as `:0.3` out, or predict with the network: `--with network`",
         )
     return strains
 

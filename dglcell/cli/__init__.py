@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from dglcell.cli.parser import make_parser
-from dglcell.errors import DglcellError, StoppedError, printable, shorten
+from dglcell.errors import CLEAR_LINE, DglcellError, StoppedError, printable, shorten
 from dglcell.machine.processor import is_out_of_memory, keep_freed_memory
 from dglcell.training.signals import is_rank_zero
 
@@ -29,7 +29,7 @@ class _Printable(logging.Formatter):
     """Messages may quote files of strangers, whose escape codes would control the terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record))
+        return _cleared(printable(super().format(record)))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -136,8 +136,12 @@ def _without_secrets(words: Sequence[str]) -> list[str]:
 def _say(text: str, status: int = 2) -> int:
     # A file has a temporary name while it is written; the error gives its final name.
     text = TEMPORARY.sub(r"\1", text)
-    print(f"error: {printable(text)}", file=sys.stderr)
+    print(_cleared(f"error: {printable(text)}"), file=sys.stderr)
     return status
+
+
+def _cleared(text: str) -> str:
+    return f"{CLEAR_LINE}{text}" if sys.stderr.isatty() else text
 
 
 def _say_full(error: OSError) -> int:

@@ -87,21 +87,18 @@ def train(options: argparse.Namespace) -> None:
         return
     predicts = {one["name"] for one in read_json(result.directory.results).get("predicts", {}).values()}
     shown = rows if options.verbose else strongest(rows, predicts)
-    print(f"\n{format_results_table(rows, color=sys.stdout.isatty(), shown=shown)}")
     run_directory = shlex.quote(str(result.directory.path))
-    if len(shown) < len(rows):
-        print(f"`dglcell evaluate {run_directory}` prints the other {len(rows) - len(shown)} rows.")
+    others = f" All {len(rows)} rows: `dglcell evaluate {run_directory}`" if len(shown) < len(rows) else ""
+    print(f"\n{format_results_table(rows, color=sys.stdout.isatty(), shown=shown)}{others}")
     for sentence in lines_below(rows, config.split.kind):
         print(printable(sentence))
-    print()
-    if config.plot:
-        print(f"picture  {result.directory.report}\nreport   {result.directory.page}")
-    print(f"run      {result.directory.path}")
+    print(f"\nreport   {result.directory.page}" if config.plot else f"\nrun      {result.directory.path}")
     expected = config.experiment.expected
     if expected is not None and not options.overrides and rows:
         print(f"\n{format_expected(rows, expected.metric, expected.value, expected.tolerance)}")
     if not options.quiet:
-        print(f"\nPredict with `dglcell predict {run_directory} GENOTYPES.csv`.")
+        print(f"predict  dglcell predict {run_directory} GENOTYPES.csv")
+        print(f"explain  dglcell explain {run_directory} 'GENE_1 GENE_2'")
 
 
 def _check_control(config: Config) -> None:

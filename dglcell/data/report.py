@@ -114,7 +114,7 @@ def _label_rows(name: str, unit: str, values: NDArray[np.float32]) -> tuple[list
 def split_in_words(split: Split, sizes: Mapping[str, int]) -> str:
     """Say in a line how many strains of each part a run uses, and how they were divided."""
     strains = ", ".join(f"{size:,} {part}" for part, size in sizes.items())
-    return f"strains  {strains}; split {split.kind}, seed {split.seed}: {KINDS[split.kind].partition('.')[0]}"
+    return f"strains  {strains} (split {split.kind}, seed {split.seed})"
 
 
 def describe_split(split: Split, table: Strains, used: NDArray[np.bool_] | None = None) -> str:

@@ -311,6 +311,9 @@ def explain(members: Sequence[Trained], strains: Strains, batch_size: int | None
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=COLUMNS)
 
 
+MOST_IN_FULL = 2
+"""Strains whose subsets a terminal shows; of one strain it also shows sources."""
+
 COLUMNS = (
     "strain", "genes", "phenotype", "subset", "size", "predicted", "change", "part", "interaction", "responsible",
 )  # fmt: skip
@@ -318,7 +321,7 @@ COLUMNS = (
 
 
 def show(found: pd.DataFrame, genes: Vocabulary, splits: pd.DataFrame | None = None) -> str:
-    """Return a table of `explain` as text for a terminal: a few strains in full, and more of them as a list.
+    """Return a table of `explain` as text for a terminal: one strain in full, more with less, and many as a list.
 
     Args:
         found: the table.
@@ -329,15 +332,16 @@ def show(found: pd.DataFrame, genes: Vocabulary, splits: pd.DataFrame | None = N
 
     keys = ["strain", "phenotype"]
     groups = [rows for _, rows in found.groupby(keys, sort=False)]
-    if len(groups) <= 3:
-        by_group = {} if splits is None else dict(list(splits.groupby(keys)))
-        return "\n\n".join(_in_full(rows, genes, by_group.get(tuple(rows[keys].iloc[0]))) for rows in groups)
+    if len(groups) == 1:
+        return _in_full(groups[0], genes, splits)
+    if len(groups) <= MOST_IN_FULL:
+        return "\n\n".join(_in_full(rows, genes, None) for rows in groups)
     lines = [
         {
             "strain": _all_called(rows["genes"].iloc[0], genes),
             "phenotype": rows["phenotype"].iloc[0],
-            "predicted": f"{rows['predicted'].iloc[-1]:.4g}",
-            "change": f"{rows['change'].iloc[-1]:+.4g}",
+            "predicted": f"{rows['predicted'].iloc[-1]:.3g}",
+            "change": f"{rows['change'].iloc[-1]:+.3g}",
             "responsible": _named(rows, genes) or "-",
         }
         for rows in groups
@@ -348,8 +352,8 @@ def show(found: pd.DataFrame, genes: Vocabulary, splits: pd.DataFrame | None = N
 def _in_full(rows: pd.DataFrame, genes: Vocabulary, split: pd.DataFrame | None) -> str:
     wild, whole = rows.iloc[0], rows.iloc[-1]
     lines = [
-        f"{_all_called(whole['genes'], genes)}: {whole['phenotype']} {whole['predicted']:.4g}, "
-        f"of the wild type {wild['predicted']:.4g}, change {whole['change']:+.4g}"
+        f"{_all_called(whole['genes'], genes)}: {whole['phenotype']} {whole['predicted']:.3g}, "
+        f"of the wild type {wild['predicted']:.3g}, change {whole['change']:+.3g}"
     ]
     named = _named(rows, genes)
     if not named:

@@ -143,7 +143,7 @@ def _check(config: Config, table: Strains, cell: CellGraph) -> str:
     lines += [f"{text:11} {more}" for text, more in _about_conditions(table)]
     if table.names:
         share, changed = 1 - len(unknown) / len(table.names), "changed" if weakened else "deleted"
-        lines.append(f"genes       {len(table.names):,} are {changed}, {share:.1%} of them are in the cell graph")
+        lines.append(f"genes       {len(table.names):,} are {changed}, {share:.0%} of them are in the cell graph")
     if unknown:
         lines += _about_unknown(table, cell, unknown, config.data.unknown_genes)
     return "\n".join(lines)
@@ -166,7 +166,7 @@ def _about_unknown(table: Strains, cell: CellGraph, unknown: Sequence[str], poli
     done = "Training leaves these strains out: `data.unknown_genes: drop`."
     todo = "Training refuses these strains. Set `data.unknown_genes: drop` to leave them out."
     return [
-        f"unknown     {count(len(unknown), 'gene')}, in {lacking_genes(table, cell).mean():.1%} of the strains:",
+        f"unknown     {count(len(unknown), 'gene')}, in {lacking_genes(table, cell).mean():.0%} of the strains:",
         *(f"  {name}{cell.genes.suggestion(name)}" for name in unknown[:SHOWN]),
         *([f"  and {len(unknown) - SHOWN:,} more"] if len(unknown) > SHOWN else []),
         "`cell.more_genes: FILE:COLUMN` adds these genes, without edges.",

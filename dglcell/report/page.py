@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dglcell.data.config import CALIBRATES, INTERVAL_COVERAGE
-from dglcell.errors import printable
+from dglcell.errors import count, printable
 from dglcell.files.atomic import atomic_file
 from dglcell.metrics import (
     COLUMNS,
@@ -100,7 +100,7 @@ def format_value(metric: str, value: float) -> str:
     return format_metric(metric, value).replace("-", "−") if math.isfinite(value) else UNDEFINED
 
 
-BEST = "* marks the best value of its column, for each phenotype and part."
+BEST = "* is the best of its column, for each phenotype and part."
 NO_TEST_PART = (
     "There is no test part, because every strain trained (`split.kind: none`). Nothing here says how good the "
     "predictions are. The same settings with another split say it."
@@ -199,7 +199,7 @@ def format_results_table(
     if not rows:
         return NO_TEST_PART
     tables = [_format_table(table, color) for table in results_tables(rows, format_metric, shown)]
-    return "\n\n".join([*tables, BEST])
+    return "\n\n".join(tables) + f"\n{BEST}"
 
 
 def _format_table(found: ResultsTable, color: bool) -> str:
@@ -237,7 +237,8 @@ def _marked(title: str, text: str, is_best: bool) -> str:
 
 def lines_below(rows: Sequence[ResultRow], split: str) -> list[str]:
     """Return the lines below a table: leads, scores within conditions, what is the most possible, and intervals."""
-    return [*ahead_lines(rows), *within_lines(rows), *ceiling_lines(rows), *coverage_lines(rows, split)]
+    lines = [*undefined_lines(rows), *ahead_lines(rows), *within_lines(rows), *ceiling_lines(rows)]
+    return [*lines, *coverage_lines(rows, split)]
 
 
 def tested(rows: Sequence[ResultRow]) -> Iterator[tuple[ResultRow, list[ResultRow]]]:
@@ -248,24 +249,36 @@ def tested(rows: Sequence[ResultRow]) -> Iterator[tuple[ResultRow, list[ResultRo
             yield own, [row for row in test if row.is_null and row.phenotype == own.phenotype]
 
 
+def undefined_lines(rows: Sequence[ResultRow]) -> list[str]:
+    """Say for each phenotype why the test part gives the model no score."""
+    return [
+        f"{own.phenotype}: {COLUMNS[own.kind][HEADLINE[own.kind]]} is undefined for "
+        f"{count(int(own.metrics.get('n', 0)), 'test strain')}: too few, or all alike"
+        for own, _ in tested(rows)
+        if not math.isfinite(own.metrics.get(HEADLINE[own.kind], math.nan))
+    ]
+
+
 def ahead_lines(rows: Sequence[ResultRow]) -> list[str]:
-    """Say for each phenotype how far the model is ahead of the best null model of the test part, with intervals."""
+    """Say for each phenotype how far the model is ahead of the best null model of the test part, with an interval.
+
+    The interval is the wider one: it contains those over strains and over genes.
+    """
     lines = []
     for own, nulls in tested(rows):
         compared = [row for row in nulls if math.isfinite(row.metrics.get("ahead_low", math.nan))]
         if not compared or own.metrics.get("n", math.inf) <= FEWEST_OF_CORRELATION:
             continue
         best = min(compared, key=lambda row: row.metrics["ahead"])
-        drawn = {"strains": "ahead", "genes": "ahead_genes"}
-        drawn = {what: key for what, key in drawn.items() if f"{key}_low" in best.metrics}
-        ends = {what: [best.metrics[f"{key}_{end}"] for end in ("low", "high")] for what, key in drawn.items()}
+        # Over strains and over genes; the difference counts where it is beyond chance in both.
+        drawn = [key for key in ("ahead", "ahead_genes") if f"{key}_low" in best.metrics]
+        low, high = (f(best.metrics[f"{key}_{end}"] for key in drawn) for f, end in ((min, "low"), (max, "high")))
         ahead, metric = best.metrics["ahead"], COLUMNS[own.kind][HEADLINE[own.kind]]
-        within = " and ".join(f"{low:+.3f} to {high:+.3f} over {what}" for what, (low, high) in ends.items())
-        if any(low <= 0 <= high for low, high in ends.values()):
+        if low <= 0 <= high:
             verdict = f"no difference is shown between {own.model} and '{best.model}'"
         else:
             verdict = f"{own.model} is {'better' if ahead > 0 else 'worse'} than '{best.model}'"
-        lines.append(f"{own.phenotype}: {verdict} ({metric} {ahead:+.3f}, 95 % interval {within})")
+        lines.append(f"{own.phenotype}: {verdict} ({metric} {ahead:+.3f}, 95 % interval {low:+.3f} to {high:+.3f})")
     return lines
 
 
@@ -318,12 +331,11 @@ def coverage_lines(rows: Sequence[ResultRow], split: str) -> list[str]:
         if len(found) == 3 and all(map(math.isfinite, found.values())):
             width, same = (format_metric("mae", found[name]) for name in ("width", "constant_width"))
             number = int(row.metrics["n"])
-            error = math.sqrt(INTERVAL_COVERAGE * (1 - INTERVAL_COVERAGE) / number)
-            chance = abs(found["covered"] - INTERVAL_COVERAGE) < 1.96 * error
+            inside = round(found["covered"] * number)
             lines.append(
-                f"{row.phenotype}: intervals for {share} hold {100 * found['covered']:.1f} % of {number:,} test strains"
-                f"{f', which agrees with {share}' if chance else ''}; their width is {width}"
-                + ("" if width == same else f" on average, and would be {same} if it were the same for all")
+                f"{row.phenotype}: intervals for {share} hold {inside:,} of {number:,} test strains "
+                f"({100 * found['covered']:.0f} %); their width is {width}"
+                + ("" if width == same else f" on average, or {same} if all were equally wide")
             )
         brier = row.metrics.get("calibrated_brier", math.nan)
         if math.isfinite(brier):
@@ -332,7 +344,7 @@ def coverage_lines(rows: Sequence[ResultRow], split: str) -> list[str]:
                 f"{row.phenotype}: Brier score of calibrated probabilities: {format_metric('brier', brier)}, of "
                 f"predictions {own}"
             )
-    if any("covered" in row.metrics for row in rows) and split in CALIBRATES:
+    if any("covered" in row.metrics for row in rows) and CALIBRATES.get(split):
         lines.append(CALIBRATES[split].format(share=share))
     return lines
 

@@ -232,10 +232,12 @@ class EpochLog:
             file.write(json.dumps(row) + "\n")
         validation = ""
         if "validation/loss" in metrics:
-            metric = f"r {metrics.get('validation/pearson', math.nan):.4f}"
+            title, key = "r", "validation/pearson"
             if "validation/average_precision" in metrics:
-                metric = f"AP {metrics['validation/average_precision']:.4f}"
-            validation = f", validation {metrics['validation/loss']:.4f}  {metric}"
+                title, key = "AP", "validation/average_precision"
+            value = metrics.get(key, math.nan)
+            score = f"{value:.4f}" if math.isfinite(value) else "undefined"
+            validation = f", validation {metrics['validation/loss']:.4f}  {title} {score}"
         seconds = [r["seconds"] for r in [*rows, row] if r.get("seconds") is not None]
         left = timedelta(seconds=round(sum(seconds) / len(seconds) * (self.epochs - epoch - 1)))
         return (

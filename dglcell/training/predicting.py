@@ -364,8 +364,8 @@ class _Phenotype:
             weight = ensemble_weight(own["validation"], of_best["validation"], validation)
             both = {part: mixed(own[part], of_best[part], weight) for part in own}
             of_ensemble = self.rows(ensemble_name(best.model, weight), both)
-        unscored = "no baseline has a score on a validation part" if baselines else "no baselines were fitted"
-        note = unscored if best is None else f"no ensemble, because {few}" if few else ""
+        unscored = "no baseline has a score on the validation part" if baselines else "no baselines were fitted"
+        note = unscored if best is None else "too few for an ensemble" if few else ""
         first, third = (next(iter(_on_validation(rows)), None) for rows in (of_network, of_ensemble))
         choice = choose(first, best, third, weight, note)
         share = choice.weight_of(choice.by) or 0.0

@@ -24,7 +24,7 @@ from dglcell.data.split import Split, make_split
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
 from dglcell.data.strains import Strains
-from dglcell.errors import CheckpointError, ConfigError, DataError, count, listing
+from dglcell.errors import CheckpointError, ConfigError, DataError, listing
 from dglcell.files.atomic import canonical_hash, clear_abandoned, find_raw, only_writer, sha256_file
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
@@ -78,11 +78,11 @@ class Prepared:
         with_new = strains_of(labelled.offsets, len(labelled.targets))[new_N[labelled.targets.long()]]
         if len(with_new.unique()) == len(labelled):
             genes_N, new_to_training = new_N, " that training never deletes"
-        genes, few = int(genes_N.sum()), "the validation part has only"
+        genes = int(genes_N.sum())
         if len(labelled) < FEWEST_STRAINS:
-            return f"{few} {count(len(labelled), 'strain')}, and a choice needs at least {FEWEST_STRAINS}"
+            return f"a choice needs {FEWEST_STRAINS} validation strains, and there are {len(labelled)}"
         if genes < FEWEST_GENES:
-            return f"{few} {count(genes, 'gene')}{new_to_training}, and a choice needs at least {FEWEST_GENES}"
+            return f"a choice needs {FEWEST_GENES} genes{new_to_training}, and the validation part has {genes}"
         return None
 
     @property

@@ -187,7 +187,7 @@ def settle_checkpoint(config: Config, prepared: Prepared) -> Config:
     why = prepared.too_few_to_choose()
     if why is None or config.trainer.checkpoint == "last":
         return config
-    log.info("the last epoch is reported in place of `trainer.checkpoint: %s`: %s", config.trainer.checkpoint, why)
+    log.info("the last epoch is reported, and not `trainer.checkpoint: %s`: %s", config.trainer.checkpoint, why)
     if config.trainer.patience is not None or config.scheduler.name == "plateau":
         log.warning("early stopping and the schedule `plateau` follow the validation part all the same: %s", why)
     return replace(config, trainer=replace(config.trainer, checkpoint="last"))

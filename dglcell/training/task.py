@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import logging
 import math
+import shutil
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
@@ -21,7 +23,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from dglcell.data.dataset import Normaliser
 from dglcell.data.strains import Strains
 from dglcell.data.table import CLASSIFICATION
-from dglcell.errors import DglcellError
+from dglcell.errors import CLEAR_LINE, DglcellError
 from dglcell.losses.loss import Loss, LossTerms, all_rows_here
 from dglcell.metrics import classification_metrics, error_metrics, regression_metrics
 from dglcell.models.model import Prediction, StrainModel, joined
@@ -75,6 +77,25 @@ def aside(work: Work, batch: Strains) -> Sequence[Tensor]:
         results = work(batch)
     here.wait_stream(there)
     return results
+
+
+BAR = 12
+"""Characters of the bar before the line of an epoch."""
+
+
+def say_epoch(line: str, done: float, *, in_place: bool) -> None:
+    """Print the line of an epoch; on a terminal behind a bar, and in place of the epoch before.
+
+    Args:
+        done: share of the epochs that are done.
+        in_place: whether a terminal shows the last epoch alone.
+    """
+    if not (in_place and sys.stdout.isatty()):
+        print(line, flush=True)
+        return
+    bar = ("#" * round(BAR * done)).ljust(BAR, "-")
+    text = f"[{bar}] {line}"[: shutil.get_terminal_size().columns - 1]  # a line that wraps could not be replaced
+    print(f"{CLEAR_LINE}{text}", end="\r" if done < 1 else "\n", flush=True)
 
 
 @dataclass
@@ -309,8 +330,9 @@ class StrainTask(pl.LightningModule):
         self.log_dict(metrics, logger=False)
         if self.trainer.is_global_zero:
             line = self.record.write(self.current_epoch, self.global_step, metrics)
-            if logging.getLogger("dglcell").level <= logging.INFO:  # NOTSET in a script that says nothing of it
-                self.print(line)
+            level = logging.getLogger("dglcell").level  # NOTSET in a script that says nothing of it
+            if level <= logging.INFO:
+                say_epoch(line, (self.current_epoch + 1) / self.epochs, in_place=level > logging.DEBUG)
             # Lightning would log this after the checkpoint, and a run killed in between would lack the row.
             for logger in self.loggers:
                 logger.log_metrics({"epoch": self.current_epoch, **metrics}, self.global_step - 1)
@@ -367,7 +389,7 @@ class StrainTask(pl.LightningModule):
             for metric in [m for m in ("pearson", "average_precision") if m in original]:
                 means.setdefault(metric, []).append(original[metric])
         finite = {metric: [value for value in values if math.isfinite(value)] for metric, values in means.items()}
-        return metrics | {f"{part}/{metric}": sum(of) / max(len(of), 1) for metric, of in finite.items()}
+        return metrics | {f"{part}/{metric}": sum(of) / len(of) if of else math.nan for metric, of in finite.items()}
 
     def configure_optimizers(self) -> Any:
         """Make optimiser and schedule."""

@@ -166,6 +166,6 @@ def test_a_link_that_compares_losses_refuses_strengths() -> None:
     with pytest.raises(
         GenotypeError,
         match=r"strengths cannot be expressed by `model.link: minimum`, which compares lost parts\n"
-        r"  got:      strains with weakened genes\n  expected: .*\n  do:       set `model.link: saturation`",
+        r"  got:      strains with weakened genes\n  expected: .*\n  do:       leave .*`model.link: saturation`",
     ):
         model(GenotypeBatch.from_lists([{0: 0.5}]))

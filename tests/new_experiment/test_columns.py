@@ -49,7 +49,7 @@ def test_strengths_and_conditions_are_found() -> None:
         "strengths   0.1 to 0.5; 1 deletion",
         "conditions  medium: acetate, glucose",
         "            temperature: 30 to 37",
-        "genes       2 are changed, 100.0% of them are in the cell graph",
+        "genes       2 are changed, 100% of them are in the cell graph",
     ]
     assert "new strengths and conditions of genes" in reasons()
     assert said.splitlines()[-1] == "media       are names only; `cell.media` says what cells take up in each"

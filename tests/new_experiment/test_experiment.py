@@ -58,7 +58,7 @@ def test_columns_are_found_and_the_file_is_valid(written: tuple[str, Path]) -> N
     assert lines[:5] == [
         "strains     3, phenotypes growth",
         "deletions   1 of 1 gene, 2 of 2 genes",
-        "genes       4 are deleted, 100.0% of them are in the cell graph",
+        "genes       4 are deleted, 100% of them are in the cell graph",
         "training    60 epochs of about 2 strains in batches of 8: 60 steps; roughly 1",
         "            minute on one free core and 0.8 GB of memory",
     ]
@@ -92,8 +92,8 @@ def test_a_job_asks_for_what_was_estimated(written: tuple[str, Path], capsys: py
 def test_unknown_genes_are_said_with_close_names(table: Path) -> None:
     table.write_text(table.read_text() + "e,b0007,b0008,0.1,\n")
     said = write_experiment(wanted(table))
-    assert "80.0% of them are in the cell graph" in said
-    assert "unknown     1 gene, in 25.0% of the strains:\n  b0007\n" in said
+    assert "80% of them are in the cell graph" in said
+    assert "unknown     1 gene, in 25% of the strains:\n  b0007\n" in said
     assert "`data.unknown_genes: drop`" in said
 
 
@@ -302,7 +302,7 @@ def test_names_are_fetched_where_the_table_needs_them(
             f"into {raw}. Download? [Y/n] "
         ]
         assert "names       1 of 3 names is no systematic one: `aliases: ecoli_names`" in said
-        assert "unknown     1 gene, in 33.3% of the strains:\n  b9999\n" in said
+        assert "unknown     1 gene, in 33% of the strains:\n  b9999\n" in said
     config = load_config(Path("mine.yaml"))
     assert load_source(config.data.source, raw).genotypes == [["b0008"], ["b0727"], ["b9999"]]
 

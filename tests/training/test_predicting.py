@@ -162,7 +162,7 @@ def test_the_first_line_and_a_column_say_what_predicts(
     strains.write_text("gene_1,gene_2\nb0008,b2464\nb0727,\n")
     with caplog.at_level("INFO", "dglcell"):
         assert main(["predict", str(run.path), str(strains), "-o", str(output)]) == 0
-    assert f"{name} predicts fitness (Pearson on 30 validation strains: hetero_cell 0." in caplog.messages[0]
+    assert f"fitness is predicted by {name} (Pearson on 30 validation strains: hetero_cell 0." in caplog.messages[0]
     found = list(csv.DictReader(output.open()))
     assert list(found[0]) == ["gene_1", "gene_2", "predicted_by", "predicted_fitness"]
     assert {line["predicted_by"] for line in found} == {name}

@@ -117,11 +117,8 @@ def test_a_table_that_was_edited_after_its_store_was_built_is_refused(
     ("keys", "said"),
     [
         (["split.subset.size=300"], None),
-        (["split.subset.size=200"], "the validation part has only 20 strains, and a choice needs at least 30"),
-        (
-            ["split.kind=gene_disjoint", "split.subset=null"],
-            "genes that training never deletes, and a choice needs at least 30",
-        ),
+        (["split.subset.size=200"], "a choice needs 30 validation strains, and there are 20"),
+        (["split.kind=gene_disjoint", "split.subset=null"], "a choice needs 30 genes that training never deletes"),
         (["split.kind=none", "split.subset=null", "trainer.checkpoint=last"], None),
     ],
     ids=str,
@@ -136,9 +133,7 @@ def test_an_epoch_is_chosen_by_enough_strains_and_genes(
     with caplog.at_level("INFO", logger="dglcell"):
         settled = settle_checkpoint(config, prepared)
     assert settled.trainer.checkpoint == (config.trainer.checkpoint if said is None else "last")
-    assert ("the last epoch is reported in place of `trainer.checkpoint: best_loss`" in caplog.text) == (
-        said is not None
-    )
+    assert ("the last epoch is reported, and not `trainer.checkpoint: best_loss`" in caplog.text) == (said is not None)
 
 
 def test_new_genes_count_however_the_split_is_called(tiny: Tiny, tmp_path: Path) -> None:

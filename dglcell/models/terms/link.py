@@ -172,7 +172,8 @@ class Link(Term):
             unbounded_BT = torch.full_like(like_BT, torch.inf)
             return unbounded_BT, -unbounded_BT
         genotypes.refuse_strengths(
-            f"`model.link: {self.link}`, which compares lost parts", "set `model.link: saturation`"
+            f"`model.link: {self.link}`, which compares lost parts",
+            "leave strengths such as `:0.3` out, or train with `model.link: saturation`",
         )
         if self.training and self.link == "bounded":
             # A strain with new genes has few bounds, so that a model must not learn to rely on them.
