@@ -327,9 +327,8 @@ def load(
     for member, path in zip(members, directories, strict=True):
         for phenotype, one in member.chosen.items():
             if predict_with != NETWORK or not one.is_best:
-                why = one.why and f" ({one.why})"
-                not_best = "" if one.is_best else ", which is not the best"
-                log.info("%s: %s is predicted by %s%s%s", names[path], phenotype, one.name, not_best, why)
+                name = one.name if one.is_best else f"{one.name}, which is not the best"
+                log.info("%s: %s is predicted by %s%s", names[path], phenotype, name, one.why and f" ({one.why})")
     return Predictor(tuple(members), tuple(directories))
 
 

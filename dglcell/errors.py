@@ -11,8 +11,7 @@ import importlib
 from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
-CLEAR_LINE = "\x1b[K"
-"""Written before a line on a terminal, it removes what a longer line left there, such as that of an epoch."""
+CLEAR_LINE = "\x1b[K"  # before a line on a terminal, it removes the longer one of an epoch
 
 LONGEST_PART = 1_500
 """Most characters of each of the four answers."""

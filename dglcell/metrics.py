@@ -87,10 +87,6 @@ def is_constant(x: NDArray[np.float64]) -> bool:
     return len(x) < 2 or bool(np.ptp(x) <= CONSTANT * np.abs(x).max())
 
 
-FEWEST_OF_CORRELATION = 3
-"""A correlation of this number of strains, or of fewer, has no interval."""
-
-
 def pearson(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     """Return the Pearson correlation of two arrays without missing values; NaN where either is constant."""
     if is_constant(x) or is_constant(y):
@@ -305,7 +301,6 @@ HEADLINE = {REGRESSION: "pearson", CLASSIFICATION: "average_precision"}
 
 UNRANKED = frozenset({"n", "prevalence"})
 LOWER_IS_BETTER = frozenset({"mse", "rmse", "mae", "brier"})
-UNDEFINED = "-"
 
 
 def best_row(rows: Iterable[ResultRow], metric: str) -> ResultRow | None:
@@ -318,7 +313,7 @@ def best_row(rows: Iterable[ResultRow], metric: str) -> ResultRow | None:
 def format_metric(metric: str, value: float) -> str:
     """Format one value as the tables show it; errors have three digits, correlations three decimals."""
     if not math.isfinite(value):
-        return UNDEFINED
+        return "-"
     if metric == "n":
         return f"{int(value):,}"
     if metric in LOWER_IS_BETTER:

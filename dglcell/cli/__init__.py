@@ -134,8 +134,7 @@ def _without_secrets(words: Sequence[str]) -> list[str]:
 
 
 def _say(text: str, status: int = 2) -> int:
-    # A file has a temporary name while it is written; the error gives its final name.
-    text = TEMPORARY.sub(r"\1", text)
+    text = TEMPORARY.sub(r"\1", text)  # of a file that is written under a temporary name
     print(_cleared(f"error: {printable(text)}"), file=sys.stderr)
     return status
 

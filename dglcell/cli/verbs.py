@@ -92,13 +92,13 @@ def train(options: argparse.Namespace) -> None:
     print(f"\n{format_results_table(rows, color=sys.stdout.isatty(), shown=shown)}{others}")
     for sentence in lines_below(rows, config.split.kind):
         print(printable(sentence))
-    print(f"\nreport   {result.directory.page}" if config.plot else f"\nrun      {result.directory.path}")
     expected = config.experiment.expected
     if expected is not None and not options.overrides and rows:
         print(f"\n{format_expected(rows, expected.metric, expected.value, expected.tolerance)}")
+    print(f"\nreport   {result.directory.page}" if config.plot else f"\nrun      {result.directory.path}")
     if not options.quiet:
-        print(f"predict  dglcell predict {run_directory} GENOTYPES.csv")
-        print(f"explain  dglcell explain {run_directory} 'GENE_1 GENE_2'")
+        explain = f"explain  dglcell explain {run_directory} 'GENE_1 GENE_2'"
+        print(f"predict  dglcell predict {run_directory} GENOTYPES.csv\n{explain}")
 
 
 def _check_control(config: Config) -> None:

@@ -311,9 +311,6 @@ def explain(members: Sequence[Trained], strains: Strains, batch_size: int | None
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=COLUMNS)
 
 
-MOST_IN_FULL = 2
-"""Strains whose subsets a terminal shows; of one strain it also shows sources."""
-
 COLUMNS = (
     "strain", "genes", "phenotype", "subset", "size", "predicted", "change", "part", "interaction", "responsible",
 )  # fmt: skip
@@ -332,10 +329,8 @@ def show(found: pd.DataFrame, genes: Vocabulary, splits: pd.DataFrame | None = N
 
     keys = ["strain", "phenotype"]
     groups = [rows for _, rows in found.groupby(keys, sort=False)]
-    if len(groups) == 1:
-        return _in_full(groups[0], genes, splits)
-    if len(groups) <= MOST_IN_FULL:
-        return "\n\n".join(_in_full(rows, genes, None) for rows in groups)
+    if len(groups) <= 2:  # sources of more than one would fill the screen
+        return "\n\n".join(_in_full(rows, genes, splits if len(groups) == 1 else None) for rows in groups)
     lines = [
         {
             "strain": _all_called(rows["genes"].iloc[0], genes),

@@ -18,7 +18,6 @@ from dglcell.errors import CheckpointError, DataError, DglcellError, aligned, co
 from dglcell.files.atomic import atomic_file
 from dglcell.files.owner import current_holder
 from dglcell.metrics import COLUMNS, ENSEMBLE_OF, HEADLINE, UNRANKED, best_row, rows_of
-from dglcell.metrics import UNDEFINED as DASH
 from dglcell.report.page import (
     UNDEFINED,
     Grid,
@@ -349,7 +348,7 @@ def _results(files: RunFiles) -> Iterable[tuple[str, ...]]:
     for own, nulls in tested(rows):
         metric = HEADLINE[own.kind]
         best, same = best_row(nulls, metric), [row for row in rows if row.phenotype == own.phenotype]
-        null = DASH if best is None else f"{best.metrics[metric]:.3f} {best.model}"
+        null = "-" if best is None else f"{best.metrics[metric]:.3f} {best.model}"
         values = {row.part: row.metrics.get(metric, math.nan) for row in same if row.is_network}
-        shown = [f"{values[part]:.3f}" if part in values else DASH for part in ("validation", "test")]
+        shown = [f"{values[part]:.3f}" if part in values else "-" for part in ("validation", "test")]
         yield str(files.best_epoch), own.phenotype, TITLES[metric], *shown, null

@@ -16,16 +16,7 @@ from rich.table import Table
 from dglcell.data.config import CALIBRATES, INTERVAL_COVERAGE
 from dglcell.errors import count, printable
 from dglcell.files.atomic import atomic_file
-from dglcell.metrics import (
-    COLUMNS,
-    FEWEST_OF_CORRELATION,
-    HEADLINE,
-    LOWER_IS_BETTER,
-    UNRANKED,
-    ResultRow,
-    best_row,
-    format_metric,
-)
+from dglcell.metrics import COLUMNS, HEADLINE, LOWER_IS_BETTER, UNRANKED, ResultRow, best_row, format_metric
 
 if TYPE_CHECKING:
     import jinja2
@@ -237,8 +228,7 @@ def _marked(title: str, text: str, is_best: bool) -> str:
 
 def lines_below(rows: Sequence[ResultRow], split: str) -> list[str]:
     """Return the lines below a table: leads, scores within conditions, what is the most possible, and intervals."""
-    lines = [*undefined_lines(rows), *ahead_lines(rows), *within_lines(rows), *ceiling_lines(rows)]
-    return [*lines, *coverage_lines(rows, split)]
+    return [*ahead_lines(rows), *within_lines(rows), *ceiling_lines(rows), *coverage_lines(rows, split)]
 
 
 def tested(rows: Sequence[ResultRow]) -> Iterator[tuple[ResultRow, list[ResultRow]]]:
@@ -249,16 +239,6 @@ def tested(rows: Sequence[ResultRow]) -> Iterator[tuple[ResultRow, list[ResultRo
             yield own, [row for row in test if row.is_null and row.phenotype == own.phenotype]
 
 
-def undefined_lines(rows: Sequence[ResultRow]) -> list[str]:
-    """Say for each phenotype why the test part gives the model no score."""
-    return [
-        f"{own.phenotype}: {COLUMNS[own.kind][HEADLINE[own.kind]]} is undefined for "
-        f"{count(int(own.metrics.get('n', 0)), 'test strain')}: too few, or all alike"
-        for own, _ in tested(rows)
-        if not math.isfinite(own.metrics.get(HEADLINE[own.kind], math.nan))
-    ]
-
-
 def ahead_lines(rows: Sequence[ResultRow]) -> list[str]:
     """Say for each phenotype how far the model is ahead of the best null model of the test part, with an interval.
 
@@ -266,14 +246,18 @@ def ahead_lines(rows: Sequence[ResultRow]) -> list[str]:
     """
     lines = []
     for own, nulls in tested(rows):
+        metric, score = COLUMNS[own.kind][HEADLINE[own.kind]], own.metrics.get(HEADLINE[own.kind], math.nan)
+        if not math.isfinite(score):
+            strains = count(int(own.metrics.get("n", 0)), "test strain")
+            lines.append(f"{own.phenotype}: {metric} is undefined for {strains}: too few, or all alike")
         compared = [row for row in nulls if math.isfinite(row.metrics.get("ahead_low", math.nan))]
-        if not compared or own.metrics.get("n", math.inf) <= FEWEST_OF_CORRELATION:
+        if not compared or own.metrics.get("n", math.inf) <= 3:  # so few have no interval
             continue
         best = min(compared, key=lambda row: row.metrics["ahead"])
         # Over strains and over genes; the difference counts where it is beyond chance in both.
         drawn = [key for key in ("ahead", "ahead_genes") if f"{key}_low" in best.metrics]
         low, high = (f(best.metrics[f"{key}_{end}"] for key in drawn) for f, end in ((min, "low"), (max, "high")))
-        ahead, metric = best.metrics["ahead"], COLUMNS[own.kind][HEADLINE[own.kind]]
+        ahead = best.metrics["ahead"]
         if low <= 0 <= high:
             verdict = f"no difference is shown between {own.model} and '{best.model}'"
         else:

@@ -232,12 +232,10 @@ class EpochLog:
             file.write(json.dumps(row) + "\n")
         validation = ""
         if "validation/loss" in metrics:
-            title, key = "r", "validation/pearson"
-            if "validation/average_precision" in metrics:
-                title, key = "AP", "validation/average_precision"
-            value = metrics.get(key, math.nan)
-            score = f"{value:.4f}" if math.isfinite(value) else "undefined"
-            validation = f", validation {metrics['validation/loss']:.4f}  {title} {score}"
+            is_class = "validation/average_precision" in metrics
+            value = metrics.get(f"validation/{'average_precision' if is_class else 'pearson'}", math.nan)
+            score = f"{'AP' if is_class else 'r'} {value:.4f}".replace("nan", "undefined")
+            validation = f", validation {metrics['validation/loss']:.4f}  {score}"
         seconds = [r["seconds"] for r in [*rows, row] if r.get("seconds") is not None]
         left = timedelta(seconds=round(sum(seconds) / len(seconds) * (self.epochs - epoch - 1)))
         return (

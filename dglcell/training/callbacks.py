@@ -76,10 +76,6 @@ class CheckpointFiles(CheckpointIO):
         Path(path).unlink(missing_ok=True)
 
 
-SHOWN = 20
-"""Most strains that the message names."""
-
-
 @dataclass(frozen=True)
 class Watched:
     """A watched batch is one whose loss the device may not have computed yet."""
@@ -214,7 +210,7 @@ class Preemption(Callback):
         found: list[Watched] = [bad for bad in self._hosts.collect(self._losses.found(wait=True)) if bad is not None]
         first = min(found, key=lambda bad: bad.batch)
         strains = [strain for bad in found if bad.batch == first.batch for strain in bad.strains]
-        where = f"step {first.step}, batch {first.batch}: strains {listing(strains, SHOWN)} of the store"
+        where = f"step {first.step}, batch {first.batch}: strains {listing(strains, 20)} of the store"
         return DglcellError(
             f"the training loss is not finite in epoch {first.epoch}",
             got=f"{first.loss} in {where}",

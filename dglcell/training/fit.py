@@ -428,15 +428,11 @@ def make_data(config: Config, prepared: Prepared) -> StrainDataModule:
     )
 
 
-SHORT = 5
-"""A training of fewer epochs is meant to be short, so its end says nothing about the loss."""
-
-
 def warn_of_falling_loss(epochs: Sequence[Mapping[str, Any]]) -> None:
     """Warn if a longer training would have gone on learning."""
     figure = "validation/loss" if epochs and epochs[-1].get("validation/loss") is not None else "train/loss"
     losses = [row[figure] for row in epochs if row.get(figure) is not None]
-    if len(losses) < SHORT or not is_rank_zero():
+    if len(losses) < 5 or not is_rank_zero():  # so short a training is meant to be
         return
     before = min(losses[: -max(1, len(losses) // 4)])
     if losses[-1] <= min(losses) and before - losses[-1] > 0.02 * abs(before):

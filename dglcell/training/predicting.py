@@ -29,6 +29,8 @@ from dglcell.training.checkpoint import Chosen, Trained
 from dglcell.training.prepare import Prepared
 from dglcell.uncertainty.paired import ahead
 
+log = logging.getLogger("dglcell")
+
 
 @dataclass(frozen=True)
 class Baselines:
@@ -118,8 +120,6 @@ def _made_of(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-log = logging.getLogger("dglcell")
-
 NETWORK, BASELINE, ENSEMBLE, BEST = "network", "baseline", "ensemble", "best"
 WAYS = (BEST, NETWORK, BASELINE, ENSEMBLE)
 """What may be asked to predict."""
@@ -191,18 +191,14 @@ def choose(
         return Choice(NETWORK, "" if network is None else network.model, note)
     metric = HEADLINE[network.kind]
     three = {NETWORK: network, BASELINE: baseline} | ({} if ensemble is None else {ENSEMBLE: ensemble})
-    scores = {by: _or_lowest(row.metrics.get(metric, math.nan)) for by, row in three.items()}
-    by = max(scores, key=scores.__getitem__)
+    scores = {by: row.metrics.get(metric, math.nan) for by, row in three.items()}
+    by = max(scores, key=lambda by: scores[by] if math.isfinite(scores[by]) else -math.inf)
     values = ((row.model, format_metric(metric, row.metrics.get(metric, math.nan))) for row in three.values())
     said = ", ".join(f"{model} {value}" for model, value in values)
     title = COLUMNS[network.kind][metric]
     strains = count(int(network.metrics.get("n", 0)), "validation strain")
     why = f"{title} on {strains}: {said}" + (f"; {note}" if note else "")
     return Choice(by, three[by].model, why, baseline.model, weight)
-
-
-def _or_lowest(value: float) -> float:
-    return value if math.isfinite(value) else -math.inf
 
 
 def choices_as_json(choices: Mapping[str, Choice]) -> dict[str, Any]:

@@ -79,23 +79,14 @@ def aside(work: Work, batch: Strains) -> Sequence[Tensor]:
     return results
 
 
-BAR = 12
-"""Characters of the bar before the line of an epoch."""
-
-
 def say_epoch(line: str, done: float, *, in_place: bool) -> None:
-    """Print the line of an epoch; on a terminal behind a bar, and in place of the epoch before.
-
-    Args:
-        done: share of the epochs that are done.
-        in_place: whether a terminal shows the last epoch alone.
-    """
-    if not (in_place and sys.stdout.isatty()):
-        print(line, flush=True)
-        return
-    bar = ("#" * round(BAR * done)).ljust(BAR, "-")
-    text = f"[{bar}] {line}"[: shutil.get_terminal_size().columns - 1]  # a line that wraps could not be replaced
-    print(f"{CLEAR_LINE}{text}", end="\r" if done < 1 else "\n", flush=True)
+    """Print the line of an epoch; a terminal shows the last one alone, behind a bar for the share that is done."""
+    end = "\n"
+    if in_place and sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns - 1  # a line that wraps could not be replaced
+        line = CLEAR_LINE + f"[{'#' * round(12 * done):-<12}] {line}"[:width]
+        end = "\r" if done < 1 else end
+    print(line, end=end, flush=True)
 
 
 @dataclass
@@ -330,8 +321,7 @@ class StrainTask(pl.LightningModule):
         self.log_dict(metrics, logger=False)
         if self.trainer.is_global_zero:
             line = self.record.write(self.current_epoch, self.global_step, metrics)
-            level = logging.getLogger("dglcell").level  # NOTSET in a script that says nothing of it
-            if level <= logging.INFO:
+            if (level := logging.getLogger("dglcell").level) <= logging.INFO:  # NOTSET in a script without logging
                 say_epoch(line, (self.current_epoch + 1) / self.epochs, in_place=level > logging.DEBUG)
             # Lightning would log this after the checkpoint, and a run killed in between would lack the row.
             for logger in self.loggers:

@@ -171,10 +171,8 @@ class Link(Term):
         if beyond and not len(self.measured.genes):
             unbounded_BT = torch.full_like(like_BT, torch.inf)
             return unbounded_BT, -unbounded_BT
-        genotypes.refuse_strengths(
-            f"`model.link: {self.link}`, which compares lost parts",
-            "leave strengths such as `:0.3` out, or train with `model.link: saturation`",
-        )
+        do = "leave strengths such as `:0.3` out, or train with `model.link: saturation`"
+        genotypes.refuse_strengths(f"`model.link: {self.link}`, which compares lost parts", do)
         if self.training and self.link == "bounded":
             # A strain with new genes has few bounds, so that a model must not learn to rely on them.
             return torch.full_like(like_BT, WILD_TYPE), torch.zeros_like(like_BT)
