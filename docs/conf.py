@@ -31,7 +31,7 @@ nb_merge_streams = True  # lines that a cell prints are one block
 autodoc_default_options = {"members": True, "ignore-module-all": True, "show-inheritance": True}
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-# Contents list modules; hundreds of names in them would be no list.
+# Contents list the names of pages; their methods beside them would be no list.
 toc_object_entries = False
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
@@ -45,6 +45,7 @@ html_theme = "furo"
 html_title = "dglcell"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["sort.js"]
 html_show_copyright = False
 html_copy_source = False
 html_show_sourcelink = False

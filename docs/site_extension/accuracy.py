@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from dglcell.config.experiment import Config
-from site_extension.markdown import code, table
+from site_extension.markdown import block, code, table
 from site_extension.results import Comparison, Record, as_text, committed, interval, mean
 
-HEADER = ("experiment", "test strains", "draws", "model", "score", "strongest baseline", "its score", "difference",
-          "without messages")  # fmt: skip
-ALIGN = "llrlrlrrr"
+HEADER = ("experiment", "labels", "test strains", "draws", "model", "score", "strongest baseline", "its score",
+          "difference", "without messages")  # fmt: skip
+ALIGN = "lllrlrlrrr"
 SIMULATOR = "flux balance analysis (FBA) made these labels"
 
 
 def pages(root: Path, experiments: list[tuple[str, Config]]) -> dict[str, str]:
-    """The two tables; experiments are page and configuration."""
+    """The table, with measured strains first; experiments are page and configuration."""
     measured, computed, missing = [], [], []
     models: set[str] = set()
     for page, config in experiments:
@@ -24,16 +24,15 @@ def pages(root: Path, experiments: list[tuple[str, Config]]) -> dict[str, str]:
         if not rows:
             missing.append(f"[{code(config.experiment.name)}](_generated/experiments/{page}.md)")
         elif config.data.source.name != "insilico":
-            measured += rows
+            measured += [(row[0], "measured", *row[1:]) for row in rows]
         else:
             model = str(config.data.source.insilico.model)
             if model not in models:
                 models.add(model)
-                computed.append((f"**{model}**", SIMULATOR, "–", "FBA itself", "1.000", "–", "–", "–", "–"))
-            computed += rows
+                computed.append((f"**{model}**", "computed", SIMULATOR, "–", "FBA itself", "1.000", *["–"] * 4))
+            computed += [(row[0], "computed", *row[1:]) for row in rows]
     return {
-        "parts/measured.md": table(HEADER, measured, ALIGN),
-        "parts/computed.md": table(HEADER, computed, ALIGN),
+        "parts/results.md": block("{rst-class} sortable", "") + "\n" + table(HEADER, measured + computed, ALIGN),
         "parts/not-measured.md": f"No results are committed of {', '.join(missing)}.\n",
     }
 

@@ -1,100 +1,81 @@
-"""The API reference: a page per folder of the package, a section per module."""
+"""The API reference: the names that ``import dglcell`` gives, layers, and names that pages import."""
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import dglcell
 from site_extension.markdown import block
 
-FOLDERS = {
-    "graph": "Cell graph",
-    "perturbation": "Strains' graphs",
-    "kernels": "Kernels",
-    "nn": "Layers",
-    "models": "Models",
-    "losses": "Losses",
-    "data": "Data",
-    "training": "Training",
-    "prediction": "Prediction",
-    "explain": "Explanations",
-    "new_experiment": "First experiments",
-    "cluster": "Jobs",
-    "config": "Configuration",
-    "runs": "Run directories",
-    "report": "Report pages",
-    "baselines": "Null models",
-    "uncertainty": "Uncertainty",
-    "cli": "Command line",
-    "published": "Published files",
-    "machine": "Machine",
-    "files": "Files",
-    "": "Python interface, metrics, optimisers and the rest",
-}
+IMPORT = re.compile(r"^ *from (dglcell[\w.]*) import (\([^)]*\)|[^(\n#]+)", re.MULTILINE)
 
+LETTERS = """\
+Letters in names and shapes: N nodes of a type, E edges, B strains in the batch, H hidden width, K deleted genes of a
+strain (at most), P deleted genes of the whole batch, T phenotypes, S strains of a data set."""
 
-def pages(root: Path) -> dict[str, str]:
-    """A page for each folder, and the list of them."""
-    package = root / "dglcell"
-    found: dict[str, list[str]] = {folder: [] for folder in FOLDERS}
-    for path in sorted(package.rglob("*.py")):
-        parts = path.relative_to(root).with_suffix("").parts
-        module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        if module in ("dglcell", "dglcell.__main__") or not path.read_text().strip():
-            continue
-        found[_folder(module, package)].append(module)
-    made = {f"api/{_page(folder)}.md": _text(folder, modules) for folder, modules in found.items()}
-    listing = "\n".join(_page(folder) for folder in FOLDERS)
-    return {**made, "api/public.md": _public(), "api/index.md": _index(listing)}
-
-
-def _public() -> str:
-    """The names that ``import dglcell`` gives."""
-    sections = []
-    for name in dglcell.__all__:
-        found = getattr(dglcell, name)
-        kind = "class" if isinstance(found, type) else "function"
-        directive = f".. auto{kind}:: {found.__module__}.{found.__qualname__}\n   :no-index:"
-        sections.append(f"## dglcell.{name}\n\n" + block("{eval-rst}", directive))
-    head = "These names are what `import dglcell` gives. [The guide](../../guides/python.md) shows them at work."
-    return "\n".join(["# Public names", "", head, "", *sections])
-
-
-def _folder(module: str, package: Path) -> str:
-    top = module.split(".")[1]
-    # A folder without a title of its own is an oversight that the build should show.
-    return top if (package / top).is_dir() else ""
-
-
-def _page(folder: str) -> str:
-    return folder or "top"
-
-
-def _text(folder: str, modules: list[str]) -> str:
-    title = f"# {FOLDERS[folder]}"
-    where = f"Package `dglcell.{folder}`." if folder else "Modules directly in `dglcell`."
-    sections = [
-        f"## {module.removeprefix('dglcell.')}\n\n" + block("{eval-rst}", f".. automodule:: {module}")
-        for module in modules
-    ]
-    return "\n".join([title, "", where, "", *sections])
-
-
-def _index(listing: str) -> str:
-    return f"""\
+INDEX = f"""\
 # API reference
 
-[Public names](public.md) are what `import dglcell` gives. The other pages are for those who extend the package or read
-its code: every name with its docstring, folder by folder. Imports go one way, from `graph` and `kernels`
-through `perturbation`, `nn` and `models` to `training` and `cli`.
+[Public names](public.md) are what `import dglcell` gives. [Layers](layers.md) are in `dglcell.nn`. [Names for
+extensions](extend.md) are those that guides import, for example to write a term, a loss or a source. All other names
+may change in any release.
 
-Letters in names and shapes: N nodes of a type, E edges, B strains in the batch, H hidden width, K deleted genes of a
-strain (at most), P deleted genes of the whole batch, T phenotypes, S strains of a data set.
+{LETTERS}
 
 ```{{toctree}}
 :maxdepth: 1
 
 public
-{listing}
+layers
+extend
 ```
 """
+
+
+def pages(root: Path) -> dict[str, str]:
+    """A page for each of the three, and the list of them."""
+    public = [*(("dglcell", name) for name in dglcell.__all__), ("dglcell.errors", "DglcellError")]
+    layers = [("dglcell.nn", name) for name in dglcell.nn.__all__]
+    known = {described(*pair): pair for pair in (*public, *layers)}
+    others = {described(*pair): pair for pair in imported(root)}
+    head = "These names are what `import dglcell` gives. [The guide](../../guides/python.md) shows them at work."
+    return {
+        "api/index.md": INDEX,
+        "api/public.md": _page("Public names", head, public),
+        "api/layers.md": _page("Layers", "[The guide](../../guides/any-graph.md) shows layers at work.", layers),
+        "api/extend.md": _page(
+            "Names for extensions",
+            "These names are imported on pages of this site.",
+            [pair for what, pair in others.items() if what not in known],
+        ),
+    }
+
+
+def imported(root: Path) -> list[tuple[str, str]]:
+    """Return (module, name) of what the pages import, once each, by module."""
+    found = set()
+    for path in [root / "README.md", *(root / "docs").rglob("*.md")]:
+        if "_generated" not in path.parts:
+            for module, names in IMPORT.findall(path.read_text()):
+                found |= {(module, name.split(" as ")[0].strip("() \n")) for name in names.split(",")}
+    return sorted(pair for pair in found if pair[1])
+
+
+def described(module: str, name: str) -> tuple[str, str] | None:
+    """Return the directive and the full name of a class or function; None of anything else."""
+    found = getattr(importlib.import_module(module), name)
+    if not (inspect.isclass(found) or inspect.isfunction(found)):
+        return None
+    return "class" if inspect.isclass(found) else "function", f"{found.__module__}.{found.__qualname__}"
+
+
+def _page(title: str, head: str, names: Iterable[tuple[str, str]]) -> str:
+    sections = []
+    for module, name in names:
+        if what := described(module, name):
+            sections.append(f"## {module}.{name}\n\n" + block("{eval-rst}", f".. auto{what[0]}:: {what[1]}"))
+    return "\n".join([f"# {title}", "", head, "", *sections])

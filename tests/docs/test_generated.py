@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import dglcell
 from dglcell.cli.parser import make_parser
 from dglcell.config.experiment import KINDS, Config
 from tests.docs.pages import DOCS, ROOT
@@ -120,15 +121,15 @@ def test_the_strongest_baseline_is_compared_draw_by_draw() -> None:
 
 def test_all_results_stand_in_one_table_and_computed_ones_say_so() -> None:
     made = experiments.pages(ROOT)
-    measured, computed = made["parts/measured.md"], made["parts/computed.md"]
-    tables = measured + computed
-    assert {name for name in COMMITTED if f"[`{name}`]" not in tables} == set()
-    assert "| FBA itself | 1.000 |" in computed
-    for row in computed.splitlines()[2:]:
-        assert "FBA itself" in row or experiments.loaded(_file(row)).data.source.name == "insilico"
-    assert all(experiments.loaded(_file(row)).data.source.name != "insilico" for row in measured.splitlines()[2:])
+    table = made["parts/results.md"]
+    assert {name for name in COMMITTED if f"[`{name}`]" not in table} == set()
+    assert "| FBA itself | 1.000 |" in table
+    rows = [row for row in table.splitlines() if row.startswith(("| [", "| **"))]
+    for row in rows:
+        is_computed = "FBA itself" in row or experiments.loaded(_file(row)).data.source.name == "insilico"
+        assert f"| {'computed' if is_computed else 'measured'} |" in row
     # A score is bold only where its interval is above zero.
-    bold = [row for row in tables.splitlines() if "| **0" in row or "| **1" in row]
+    bold = [row for row in rows if "| **0" in row or "| **1" in row]
     assert bold
     assert not [row for row in bold if "(\N{MINUS SIGN}" in row]
 
@@ -141,7 +142,8 @@ def test_sentences_on_results_are_of_experiments_and_have_dates() -> None:
 
 
 def test_the_readme_has_numbers_of_that_table() -> None:
-    measured = experiments.pages(ROOT)["parts/measured.md"].replace("\N{NO-BREAK SPACE}", " ").splitlines()
+    table = experiments.pages(ROOT)["parts/results.md"].replace("\N{NO-BREAK SPACE}", " ").splitlines()
+    measured = [row for row in table if "| measured |" in row]
     rows = re.findall(
         r"^\| .* \| (0\.\d+ ± 0\.\d+) \| (0\.\d+ ± 0\.\d+), .* \| \**(.*?)\** \|$",
         (ROOT / "README.md").read_text(),
@@ -213,6 +215,10 @@ def test_all_keys_of_the_original_are_listed() -> None:
     assert "`data_module.num_workers`" in made["parts/dropped.md"]
 
 
-def test_every_folder_of_the_package_has_a_page() -> None:
-    folders = {path.parent.name for path in (ROOT / "dglcell").glob("*/*.py")}
-    assert folders <= set(modules.FOLDERS)
+def test_the_reference_has_public_names_once_and_no_others() -> None:
+    made = modules.pages(ROOT)
+    assert all(f"## dglcell.{name}\n" in made["api/public.md"] for name in dglcell.__all__)
+    assert all(f"## dglcell.nn.{name}\n" in made["api/layers.md"] for name in dglcell.nn.__all__)
+    described = re.findall(r"auto(?:class|function):: (\S+)", "".join(made.values()))
+    assert len(described) == len(set(described)) < 120
+    assert "dglcell.models.terms.term.Term" in described
