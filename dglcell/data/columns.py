@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -179,14 +179,9 @@ def content_hash(vocabulary: str, units: Mapping[str, str], columns: Iterable[tu
     return canonical_hash({"vocabulary": vocabulary, "units": units, "columns": columns})
 
 
-def hashed(pieces: Iterable[Mapping[tuple[str, ...], NDArray[Any]]]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the label of each column and the sha256 of its bytes, which come in pieces (`Strains.stored`)."""
-    digests: dict[tuple[str, ...], Any] = {}
-    for piece in pieces:
-        for label, values in piece.items():
-            digests.setdefault(label, hashlib.sha256()).update(np.ascontiguousarray(values))
-    for label, digest in digests.items():
-        yield label, digest.hexdigest()
+def hashes(stored: Mapping[tuple[str, ...], NDArray[Any]]) -> tuple[tuple[tuple[str, ...], str], ...]:
+    """Return the label of each column of `Strains.stored`, and the sha256 of its bytes."""
+    return tuple((of, hashlib.sha256(np.ascontiguousarray(values).data).hexdigest()) for of, values in stored.items())
 
 
 PIECE = 2**20

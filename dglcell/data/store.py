@@ -6,10 +6,7 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
-from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -21,7 +18,6 @@ from numpy.typing import NDArray
 from dglcell.data.columns import (
     CONDITION,
     COUNTS,
-    MEASURED,
     PHENOTYPE,
     STRENGTHS,
     TARGETS,
@@ -31,11 +27,11 @@ from dglcell.data.columns import (
     target_dtype,
 )
 from dglcell.data.strains import Strains
-from dglcell.errors import DataError, listing
+from dglcell.errors import DataError
 from dglcell.files.atomic import canonical_hash, parse_json, sha256_file
 from dglcell.graph.vocabulary import Vocabulary
 
-# The columns of a store are values of LMDB, or each several large ones, so that a store is built in bounded memory:
+# A column of a store is a value of LMDB; stores of earlier versions have several large ones for each:
 #
 # ======== ===========================================================================================
 # counts   uint8, number of targets of each strain; a single one where all strains of the value have as many
@@ -44,10 +40,11 @@ from dglcell.graph.vocabulary import Vocabulary
 # meta     JSON
 # ======== ===========================================================================================
 #
-# A key is the number of the value and that of the column, big-endian, so that a store is written in the order of keys.
+# A key is the number of the value and that of the column, big-endian.
 
 SCHEMA = 3
 META_KEY = b"meta"
+AGAIN = "copy the store again, or build it anew with `dglcell data build --overwrite`"
 
 
 def value_key(value: int, column: int) -> bytes:
@@ -127,9 +124,11 @@ class StoreMeta:
                 do=("update dglcell, or " if newer else "") + "build it anew with `dglcell data build --overwrite`",
             )
         expected = {*(field.name for field in fields(cls)), "meta_sha256"}
-        if not isinstance(content, dict) or content.keys() != expected:
-            raise _damaged(where)
-        if content.pop("meta_sha256") != canonical_hash(content):
+        if (
+            not isinstance(content, dict)
+            or content.keys() != expected
+            or content.pop("meta_sha256") != canonical_hash(content)
+        ):
             raise _damaged(where)
         provenance = Provenance(**{**content["provenance"], "urls": tuple(content["provenance"]["urls"])})
         columns = tuple((tuple(label), sha256) for label, sha256 in content["columns"])
@@ -138,10 +137,7 @@ class StoreMeta:
 
 
 def _damaged(where: str) -> DataError:
-    return DataError(
-        f"{where}: its description (record 'meta') is damaged",
-        do="copy the store again, or build it anew with `dglcell data build --overwrite`",
-    )
+    return DataError(f"{where}: its description (record 'meta') is damaged", do=AGAIN)
 
 
 # LMDB files: read-only environments, one for each file and process.
@@ -180,7 +176,7 @@ def open_environment(path: Path) -> lmdb.Environment:
             f"'{path}' {missing}", expected="the directory of a store", do="build one with `dglcell data build`"
         )
     status = file.stat()
-    size, key = status.st_size, (status.st_dev, status.st_ino)
+    key = status.st_dev, status.st_ino
     environment = _open.get(key)
     if environment is None:
         try:
@@ -190,17 +186,17 @@ def open_environment(path: Path) -> lmdb.Environment:
                 f"'{path}' cannot be opened as a store",
                 got=error,
                 expected=f"an LMDB file named {DATA_FILE} that you may read",
-                do="copy the store again, or build it anew with `dglcell data build --overwrite`",
+                do=AGAIN,
             ) from None
         _open[key] = environment
     # Reading a page beyond the end of the file would end the process with SIGBUS.
     needed = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
-    if size < needed:
+    if status.st_size < needed:
         raise DataError(
             f"store '{path}' is cut short",
-            got=f"{size:,} bytes in {DATA_FILE}",
+            got=f"{status.st_size:,} bytes in {DATA_FILE}",
             expected=f"{needed:,} bytes or more",
-            do="copy the store again, or build it anew with `dglcell data build --overwrite`",
+            do=AGAIN,
         )
     return environment
 
@@ -237,53 +233,27 @@ class Store:
         """Return the number of bytes on disk."""
         return (self.path / DATA_FILE).stat().st_size
 
-    def read(self, phenotypes: Sequence[str] | None = None) -> Strains:
+    def read(self) -> Strains:
         """Read all strains, and check each column by its hash.
 
-        Args:
-            phenotypes: the phenotypes wanted, all where None. Strains that miss them all stay in, as NaN.
-
         Raises:
-            DataError: a phenotype is not in the store, a column is damaged, or the store was built anew.
+            DataError: a column is damaged, or the store was built anew.
         """
-        meta = self.meta
-        labels = [label for label, _ in meta.columns]
-        first = [label for label in (COUNTS, TARGETS, STRENGTHS) if label in labels]
-        wanted = [labels.index(label) for label in (*first, *self._wanted(phenotypes))]
-        environment = open_environment(self.path)
+        meta, environment = self.meta, open_environment(self.path)
         if self._read_meta(environment).sha256 != self.sha256:
             raise DataError(f"store '{self.path}' was built anew while it was in use", do="open it again")
-        threads = min(len(wanted), os.cpu_count() or 1)
-        with environment.begin(buffers=True) as transaction, ThreadPoolExecutor(threads) as pool:
-            counts, targets, *columns = pool.map(partial(self._column, transaction), wanted)
-        strengths = columns.pop(0) if STRENGTHS in labels else None
+        with environment.begin(buffers=True) as transaction:
+            found = {label: self._column(transaction, number) for number, (label, _) in enumerate(meta.columns)}
         offsets = np.zeros(meta.strains + 1, np.int64)
-        np.cumsum(counts, out=offsets[1:])
-        of = [Column(kind, name, tuple(more)) for kind, name, *more in (labels[i] for i in wanted[len(first) :])]
-        found = dict(zip(of, columns, strict=True))
-        units = {column.name: meta.units[column.name] for column in found if column.kind == PHENOTYPE}
-        return Strains(meta.names, targets, offsets, found, units, meta.provenance, strengths)
-
-    def verify(self) -> None:
-        """Check the vocabulary, and each column by its hash.
-
-        Raises:
-            DataError: something differs; the message names it.
-        """
-        found = Vocabulary(self.meta.names).sha256
-        if found != self.meta.vocabulary_sha256:
-            raise DataError(
-                f"store '{self.path}': its gene names do not fit their hash",
-                got=found,
-                expected=self.meta.vocabulary_sha256,
-            )
-        self.read()
+        np.cumsum(found.pop(COUNTS), out=offsets[1:])
+        targets, strengths = found.pop(TARGETS), found.pop(STRENGTHS, None)
+        columns = {Column(kind, name, tuple(more)): values for (kind, name, *more), values in found.items()}
+        return Strains(meta.names, targets, offsets, columns, meta.units, meta.provenance, strengths)
 
     def _column(self, transaction: lmdb.Transaction, number: int) -> NDArray[Any]:
-        meta, digest = self.meta, hashlib.sha256()
+        meta = self.meta
         label, sha256 = meta.columns[number]
-        name = " of ".join(label)
-        stored = np.dtype(np.uint8 if label == COUNTS else "<f4")
+        name, stored = " of ".join(label), np.dtype(np.uint8 if label == COUNTS else "<f4")
         if label == TARGETS:
             stored = target_dtype(len(meta.names))
         contents = []
@@ -293,15 +263,13 @@ class Store:
             except lmdb.Error as error:
                 raise self._broken("LMDB cannot read it", error) from None
             if content is None:
-                raise self._broken(f"value {value + 1} of {len(meta.values)} of its column '{name}' is missing")
+                raise self._broken(f"its column '{name}' is missing")
             contents.append(bytes(content) * strains if label == COUNTS and len(content) == 1 else content)
-            digest.update(contents[-1])
-        if digest.hexdigest() != sha256:
+        whole = b"".join(contents)
+        if hashlib.sha256(whole).hexdigest() != sha256:
             raise self._broken(f"its column '{name}' does not fit its hash")
         # What fits the hash has the length that it was written with.
-        column = np.empty(sum(map(len, contents)) // stored.itemsize, np.int32 if label == TARGETS else stored)
-        np.concatenate([np.frombuffer(content, stored) for content in contents], out=column)
-        return column
+        return np.frombuffer(whole, stored).astype(np.int32 if label == TARGETS else stored)
 
     def _read_meta(self, environment: lmdb.Environment) -> StoreMeta:
         try:
@@ -318,34 +286,13 @@ class Store:
         return StoreMeta.from_bytes(record, f"store '{self.path}'")
 
     def _broken(self, what: str, error: lmdb.Error | None = None) -> DataError:
-        return DataError(
-            f"store '{self.path}' is damaged: {what}",
-            got=error,
-            do="copy the store again, or build it anew with `dglcell data build --overwrite`",
-        )
-
-    def _wanted(self, phenotypes: Sequence[str] | None) -> list[tuple[str, ...]]:
-        wanted = self.meta.phenotypes if phenotypes is None else phenotypes
-        unknown = [name for name in wanted if name not in self.meta.phenotypes]
-        if unknown or not wanted:
-            raise DataError(
-                f"store '{self.path}' lacks a phenotype" if unknown else "no phenotype asked for",
-                got=listing(unknown) if unknown else "an empty list",
-                expected=f"some of {', '.join(self.meta.phenotypes)}",
-                do="name phenotypes as `dglcell data stats` prints them",
-            )
-        there = [label for label, _ in self.meta.columns]
-        measured = [(kind, name) for kind in MEASURED for name in wanted if (kind, name) in there]
-        return [*measured, *(label for label in there if label[0] == CONDITION)]
+        return DataError(f"store '{self.path}' is damaged: {what}", got=error, do=AGAIN)
 
 
 def verify_store(path: Path) -> Store:
     """Open a store, and verify that its every byte is what was written.
 
     The hash of the whole file comes first: LMDB trusts what it reads.
-
-    Args:
-        path: the store's directory.
 
     Raises:
         DataError: something differs; the message names it.
@@ -359,8 +306,10 @@ def verify_store(path: Path) -> Store:
                 f"store '{path}': {DATA_FILE} does not fit the hash in {HASH_FILE}",
                 got=found.decode(),
                 expected=ascii(expected)[2:-1],
-                do="copy the store again, or build it anew with `dglcell data build --overwrite`",
+                do=AGAIN,
             )
     store = Store(path)
-    store.verify()
+    if Vocabulary(store.meta.names).sha256 != store.meta.vocabulary_sha256:
+        raise DataError(f"store '{path}': its gene names do not fit their hash", do=AGAIN)
+    store.read()
     return store

@@ -16,15 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dglcell
-from dglcell.data.columns import CONDITION, COUNTS, P_VALUE, PHENOTYPE, REPLICATES, SD, STRENGTHS, TARGETS, hashed
+from dglcell.data.columns import CONDITION, COUNTS, P_VALUE, PHENOTYPE, REPLICATES, SD, TARGETS, hashes
 from dglcell.data.store import DATA_FILE, HASH_FILE, META_KEY, Store, StoreMeta, value_key
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, GenotypeError
 from dglcell.files.atomic import atomic_directory, sha256_file
 from dglcell.graph.vocabulary import Vocabulary
-
-VALUE_STRAINS = 2**18
-"""Strains of one value of a column; as many are checked and written at a time."""
 
 MOST_TARGETS = 255
 """Most targets of a strain, because their number is stored in a byte."""
@@ -38,7 +35,7 @@ def build_store(strains: Strains, path: str | Path, *, command: str, overwrite: 
     Args:
         strains: all of them.
         path: directory of the store to be.
-        command: the command that builds the store, for the record.
+        command: the command that builds it, for the record.
         overwrite: replace the store at ``path``.
 
     Raises:
@@ -57,42 +54,29 @@ def build_store(strains: Strains, path: str | Path, *, command: str, overwrite: 
 
 
 def _write(strains: Strains, directory: Path, command: str) -> None:
-    names, sizes = Vocabulary.of(strains.names), list[int]()
-    arrays = (strains.offsets, strains.targets, strains.left(), *strains.columns.values())
+    stored, names = strains.stored(), Vocabulary.of(strains.names)
+    _check_stored(stored, names)
+    meta = StoreMeta(
+        columns=hashes(stored),
+        values=(len(strains),),
+        deletions=len(strains.targets),
+        names=names.names,
+        vocabulary_sha256=names.sha256,
+        units={name: strains.units.get(name, "") for name in strains.phenotypes},
+        provenance=strains.provenance,
+        command=command,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        version=dglcell.__version__,
+    )
     # Twice the room: pages that are not full, and copies of those the tree rewrites. The file grows as needed. The
     # description, which has the names of all genes, takes less than the rest.
-    room = 2 * sum(array.nbytes for array in arrays) + 2**28
+    room = 2 * sum(values.nbytes for values in stored.values()) + 2**28
     with lmdb.open(str(directory), room, mode=0o666, lock=False, sync=False, meminit=False) as environment:
-        transaction = environment.begin(write=True)
-
-        def written() -> Iterator[Mapping[tuple[str, ...], NDArray[Any]]]:
-            nonlocal transaction
-            for piece in strains.stored(VALUE_STRAINS):
-                if sizes:  # so that a build needs little memory
-                    transaction.commit()
-                    transaction = environment.begin(write=True)
-                _check_piece(piece, names, sum(sizes))
-                counts = piece[COUNTS]
-                kept = {**piece, COUNTS: counts[:1] if (counts == counts[0]).all() else counts}
-                for number, values in enumerate(kept.values()):
-                    transaction.put(value_key(len(sizes), number), values.tobytes(), append=True)
-                sizes.append(len(counts))
-                yield piece
-
-        meta = StoreMeta(
-            columns=tuple(hashed(written())),
-            values=tuple(sizes),
-            deletions=len(strains.targets),
-            names=names.names,
-            vocabulary_sha256=names.sha256,
-            units={name: strains.units.get(name, "") for name in strains.phenotypes},
-            provenance=strains.provenance,
-            command=command,
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            version=dglcell.__version__,
-        )
-        transaction.put(META_KEY, meta.to_bytes(), append=True)
-        transaction.commit()
+        with environment.begin(write=True) as transaction:
+            for number, (label, values) in enumerate(stored.items()):
+                of_all = label == COUNTS and (values == values[0]).all()
+                transaction.put(value_key(0, number), (values[:1] if of_all else values).tobytes(), append=True)
+            transaction.put(META_KEY, meta.to_bytes(), append=True)
         environment.sync(True)
 
 
@@ -113,11 +97,8 @@ def _refuse_to_replace(path: Path) -> None:
     """Refuse to replace anything but a store, because replacing a directory removes everything in it."""
     if not path.exists():
         return
-    others = ["a file"]
-    if path.is_dir():
-        names = sorted(entry.name for entry in path.iterdir())
-        others = [name for name in names if name not in (DATA_FILE, HASH_FILE)]
-    if others:
+    names = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else ["a file"]
+    if others := [name for name in names if name not in (DATA_FILE, HASH_FILE)]:
         raise DataError(
             f"'{path}' will not be replaced: it is not a store",
             got=", ".join(others[:5]),
@@ -130,6 +111,15 @@ def _refuse_to_replace(path: Path) -> None:
 # checked with their source.
 
 
+EXPECTED = {
+    PHENOTYPE: "a finite number, or nothing where it was not measured",
+    P_VALUE: "a number from 0 to 1, or nothing",
+    SD: "a finite number, 0 or more, or nothing",
+    REPLICATES: "a whole number, 0 or more",
+    CONDITION: "a finite number for every strain",
+}
+
+
 def _check(strains: Strains) -> None:
     """Refuse strains without phenotypes or targets, or with more targets than a byte can count."""
     phenotypes, counts = strains.phenotypes, strains.num_deletions
@@ -137,77 +127,61 @@ def _check(strains: Strains) -> None:
         raise DataError("no phenotype: a store needs at least one", do="name a phenotype column of the source")
     if not len(strains):
         raise DataError("no strains: a store needs at least one", do="check the source and its filters")
-    of_phenotypes = {P_VALUE: "p-values", SD: "standard deviations", REPLICATES: "numbers of measurements"}
-    for kind, said in of_phenotypes.items():
-        stray = [name for name in strains.of_kind(kind) if name not in phenotypes]
-        if stray:
-            raise DataError(
-                f"{said} of a phenotype that is not there",
-                got=", ".join(stray),
-                expected=f"some of {', '.join(phenotypes)}",
-            )
+    stray = [c.label for c in strains.columns if c.kind in (P_VALUE, SD, REPLICATES) and c.name not in phenotypes]
+    if stray:
+        what = f"a column belongs to a phenotype that is not there: {' of '.join(stray[0])}"
+        raise DataError(what, expected=f"some of {', '.join(phenotypes)}")
     # With conditions, a strain without deletions is the wild type in some condition.
-    if not strains.conditions and (counts == 0).any():
-        raise GenotypeError(
-            f"strain {int(np.argmax(counts == 0)) + 1:,} deletes no gene",
-            expected="at least one gene in every strain",
-            do="drop the row",
-        )
-    if (counts > MOST_TARGETS).any():
-        strain = int(np.argmax(counts > MOST_TARGETS))
-        raise GenotypeError(
-            f"strain {strain + 1:,} deletes too many genes",
-            got=int(counts[strain]),
-            expected=f"at most {MOST_TARGETS}",
-            do="drop the row",
-        )
+    few, many = (counts == 0) & (not strains.conditions), counts > MOST_TARGETS
+    for what, wrong in (("deletes no gene", few), ("deletes too many genes", many)):
+        if wrong.any():
+            strain = int(np.argmax(wrong))
+            raise GenotypeError(
+                f"strain {strain + 1:,} {what}",
+                got=int(counts[strain]),
+                expected=f"1 to {MOST_TARGETS} genes in every strain",
+                do="drop the row",
+            )
 
 
-def _check_piece(piece: Mapping[tuple[str, ...], NDArray[Any]], names: Vocabulary, before: int) -> None:
-    """Refuse a gene that a strain has twice, and labels that cannot be.
-
-    Args:
-        piece: columns of a part of the strains, as `Strains.stored` has them.
-        names: the names of all genes.
-        before: number of strains before these.
-    """
-    strain_of = np.repeat(np.arange(len(piece[COUNTS])), piece[COUNTS])
-    keys = np.sort(strain_of * len(names) + piece[TARGETS])
+def _check_stored(stored: Mapping[tuple[str, ...], NDArray[Any]], names: Vocabulary) -> None:
+    """Refuse a gene that a strain has twice, and labels that cannot be, in the columns of `Strains.stored`."""
+    keys = np.sort(np.repeat(np.arange(len(stored[COUNTS])), stored[COUNTS]) * len(names) + stored[TARGETS])
     twice = keys[1:] == keys[:-1]
     if twice.any():
         strain, gene = divmod(int(keys[int(np.argmax(twice))]), len(names))
         raise GenotypeError(
-            f"strain {before + strain + 1:,} deletes gene '{names.names[gene]}' twice",
+            f"strain {strain + 1:,} deletes gene '{names.names[gene]}' twice",
             expected="distinct genes in every strain",
             do="drop the row, or leave out the repeated gene",
         )
-    columns = {label: values for label, values in piece.items() if label not in (COUNTS, TARGETS, STRENGTHS)}
-    for (kind, name, *categories), values in columns.items():
-        wrong, expected = np.isinf(values), "a finite number, or nothing where it was not measured"
-        if kind == CONDITION:
-            wrong, expected = ~np.isfinite(values), "a finite number for every strain"
-            if categories:
-                wrong, expected = ~np.isin(values, np.arange(len(categories))), "the number of a category"
+    unlabelled = np.ones(len(stored[COUNTS]), bool)
+    for (kind, *rest), values in stored.items():
+        if kind not in EXPECTED:
+            continue
+        wrong = ~np.isfinite(values) if kind == CONDITION else np.isinf(values)
+        if kind == CONDITION and rest[1:]:
+            wrong = ~np.isin(values, np.arange(len(rest) - 1))
         elif kind == P_VALUE:
-            wrong, expected = (values < 0) | (values > 1), "a number from 0 to 1, or nothing"
+            wrong = (values < 0) | (values > 1)
         elif kind == SD:
-            wrong, expected = wrong | (values < 0), "a finite number, 0 or more, or nothing"
+            wrong |= values < 0
         elif kind == REPLICATES:
-            wrong, expected = ~((values >= 0) & (values % 1 == 0)), "a whole number, 0 or more"
+            wrong = ~((values >= 0) & (values % 1 == 0))
+        elif kind == PHENOTYPE:
+            unlabelled &= np.isnan(values)
         if wrong.any():
             strain = int(np.argmax(wrong))
             raise DataError(
-                f"strain {before + strain + 1:,} has an unusable {kind} of '{name}'",
+                f"strain {strain + 1:,} has an unusable {kind} of '{rest[0]}'",
                 got=float(values[strain]),
-                expected=expected,
+                expected=EXPECTED[kind],
                 do="mend or drop the row",
             )
-    phenotypes = {name: values for (kind, name, *_), values in columns.items() if kind == PHENOTYPE}
-    missing = np.logical_and.reduce([np.isnan(values) for values in phenotypes.values()])
-    if missing.any():
+    if unlabelled.any():
         raise DataError(
-            f"strain {before + int(np.argmax(missing)) + 1:,} has no label at all",
-            got=f"{int(missing.sum()):,} such strains so far",
-            expected=f"a value of at least one of {', '.join(phenotypes)}",
+            f"strain {int(np.argmax(unlabelled)) + 1:,} has no label at all",
+            got=f"{int(unlabelled.sum()):,} such strains",
+            expected=f"a value of at least one of {', '.join(of[1] for of in stored if of[0] == PHENOTYPE)}",
             do="drop the rows without a measurement",
         )

@@ -34,7 +34,7 @@ from dglcell.data.columns import (
     columns_of,
     condition_columns,
     content_hash,
-    hashed,
+    hashes,
     stored_numbers,
     target_dtype,
     translated,
@@ -550,19 +550,17 @@ class Strains:
 
     # Hashes and other forms.
 
-    def stored(self, size: int = PIECE) -> Iterator[dict[tuple[str, ...], NDArray[Any]]]:
-        """Yield columns by their labels as a store keeps them, of ``size`` strains at a time."""
+    def stored(self) -> dict[tuple[str, ...], NDArray[Any]]:
+        """Return columns by their labels as a store keeps them."""
         vocabulary = Vocabulary.of(self.names)
-        indices, kept = vocabulary.indices(self.names), target_dtype(len(vocabulary))
+        targets = translated(self.targets, vocabulary.indices(self.names))
         columns = [column for kind in STORED for column in self.columns if column.kind == kind]
-        for start in range(0, max(1, len(self)), size):
-            part = self.slice(start, min(start + size, len(self)))
-            yield {
-                COUNTS: part.num_deletions.astype(np.uint8),
-                TARGETS: translated(part.targets, indices).astype(kept, copy=False),
-                **({} if part.strengths is None else {STRENGTHS: part.strengths.astype("<f4", copy=False)}),
-                **{column.label: stored_numbers(part.columns[column]) for column in columns},
-            }
+        return {
+            COUNTS: self.num_deletions.astype(np.uint8),
+            TARGETS: targets.astype(target_dtype(len(vocabulary)), copy=False),
+            **({} if self.strengths is None else {STRENGTHS: self.strengths.astype("<f4", copy=False)}),
+            **{column.label: stored_numbers(self.columns[column]) for column in columns},
+        }
 
     @property
     def sha256(self) -> str:
@@ -570,4 +568,4 @@ class Strains:
         ``names``.
         """
         units = {name: self.units.get(name, "") for name in self.phenotypes}
-        return content_hash(Vocabulary.of(self.names).sha256, units, list(hashed(self.stored())))
+        return content_hash(Vocabulary.of(self.names).sha256, units, hashes(self.stored()))

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 from dglcell.cli import main
-from dglcell.data import store_build
 from dglcell.data.store import Store, StoreMeta, open_environment, value_key, verify_store
 from dglcell.data.store_build import build_store
 from dglcell.data.strains import Strains
@@ -33,9 +32,7 @@ def table() -> Strains:
 
 
 @pytest.fixture
-def store(table: Strains, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """Return a store whose columns are of nine values."""
-    monkeypatch.setattr(store_build, "VALUE_STRAINS", 60)
+def store(table: Strains, tmp_path: Path) -> Store:
     return build_store(table, tmp_path / "store", command="dglcell data build here.yaml")
 
 
@@ -50,13 +47,27 @@ def rewrite(store: Store, key: bytes, value: bytes | None) -> None:
 
 def test_what_is_read_is_what_was_written(store: Store, table: Strains) -> None:
     assert len(store) == 500
-    found = store.read()
+    found = verify_store(store.path).read()
     assert_same_strains(found, table)
     assert found.names == tuple(sorted(table.names))
-    assert found.provenance == PROVENANCE
+    assert found.provenance == store.meta.provenance == PROVENANCE
     assert found.units == {"fitness": "1/h", "s_score": ""}
     assert found.targets.dtype == np.int32
-    store.verify()
+    meta = store.meta
+    assert (meta.command, meta.created[-6:], meta.schema) == ("dglcell data build here.yaml", "+00:00", 3)
+    assert StoreMeta.from_bytes(meta.to_bytes(), "here") == meta
+    copy = pickle.loads(pickle.dumps(store))
+    assert copy.sha256 == store.sha256
+    assert_same_strains(copy.read(), table)
+
+
+def test_columns_may_be_of_several_values(store: Store, table: Strains) -> None:
+    parts = [table.slice(0, 200), table.slice(200, 500)]
+    for number, part in enumerate(parts):
+        for column, values in enumerate(part.stored().values()):
+            rewrite(store, value_key(number, column), values.tobytes())
+    rewrite(store, b"meta", replace(store.meta, values=(200, 300)).to_bytes())
+    assert_same_strains(Store(store.path).read(), table)
 
 
 def test_what_was_read_outlives_its_store(table: Strains, tmp_path: Path) -> None:
@@ -66,21 +77,6 @@ def test_what_was_read_outlives_its_store(table: Strains, tmp_path: Path) -> Non
     gc.collect()
     # The file is no longer mapped: a view of it would end the process here.
     assert_same_strains(found, table)
-
-
-def test_chosen_phenotypes_bring_their_own_columns(store: Store, table: Strains) -> None:
-    found = store.read(["s_score"])
-    assert list(found.phenotypes) == ["s_score"]
-    np.testing.assert_array_equal(found.phenotypes["s_score"], table.phenotypes["s_score"])
-    np.testing.assert_array_equal(found.of_kind("p_value")["s_score"], table.of_kind("p_value")["s_score"])
-    assert found.of_kind("sd") == found.of_kind("replicates") == {}
-    assert list(store.read(["s_score", "fitness"]).phenotypes) == ["s_score", "fitness"]
-
-
-@pytest.mark.parametrize(("wanted", "got"), [(["growth"], "growth"), ([], "an empty list")])
-def test_an_unknown_phenotype_is_refused(store: Store, wanted: list[str], got: str) -> None:
-    with pytest.raises(DataError, match=rf"phenotype.*\n.*{got}\n.*some of fitness, s_score\n.*data stats"):
-        store.read(wanted)
 
 
 def test_a_strain_of_three_deletions_takes_far_less_than_24_bytes(tmp_path: Path) -> None:
@@ -99,22 +95,6 @@ def test_a_large_vocabulary_takes_four_bytes_an_index(tmp_path: Path) -> None:
     store = build_store(table, tmp_path / "store", command="test")
     assert store.read().targets.max() > 65_535
     assert_same_strains(store.read(), table)
-
-
-def test_the_description_records_the_build(store: Store) -> None:
-    meta = store.meta
-    assert meta.command == "dglcell data build here.yaml"
-    assert meta.created.endswith("+00:00")
-    assert meta.provenance == PROVENANCE
-    assert meta.schema == 3
-    assert StoreMeta.from_bytes(meta.to_bytes(), "here") == meta
-
-
-def test_a_store_survives_pickling(store: Store) -> None:
-    store.read()
-    copy = pickle.loads(pickle.dumps(store))
-    assert copy.sha256 == store.sha256
-    assert_same_strains(copy.read(), store.read())
 
 
 def test_a_store_that_was_built_anew_is_not_mixed_with_the_old(store: Store) -> None:
@@ -181,18 +161,18 @@ def test_columns_of_another_store(store: Store, tmp_path: Path) -> None:
     meta = replace(other.meta, columns=store.meta.columns)
     rewrite(other, b"meta", meta.to_bytes())
     with pytest.raises(DataError, match=r"is damaged: its column 'counts' does not fit its hash\n.*build it anew"):
-        Store(other.path).verify()
+        Store(other.path).read()
 
 
 @pytest.mark.parametrize("column", range(4))
-@pytest.mark.parametrize("value", [b"", b"1", bytes(7), bytes(60), bytes(240), bytes(100_000)])
+@pytest.mark.parametrize("value", [b"", bytes(7), bytes(500), bytes(100_000)])
 def test_a_value_of_another_length(store: Store, column: int, value: bytes) -> None:
-    rewrite(store, value_key(3, column), value)
+    rewrite(store, value_key(0, column), value)
     with pytest.raises(DataError, match=r"is damaged: its column '.*' does not fit its hash"):
         Store(store.path).read()
 
 
-@pytest.mark.parametrize("keep", [0, 100, 4095, 4096, 5000, 8192, 20_000, -4096, -1])
+@pytest.mark.parametrize("keep", [0, 100, 4096, 20_000, -4096, -1])
 def test_a_file_cut_short(tmp_path: Path, keep: int) -> None:
     store = build_store(triples(30_000), tmp_path / "store", command="test")
     file = store.path / "data.mdb"
@@ -231,7 +211,7 @@ def test_a_read_only_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def read_in_worker(store: Store, worker: int, answers: Queue) -> None:
     """Read the store as another process does, and answer with what was found."""
-    store.verify()
+    verify_store(store.path)
     answers.put((worker, float(store.read().phenotypes["fitness"].sum())))
 
 

@@ -33,11 +33,8 @@ from tests.examples import examples
             r"^strain 6 deletes gene 'C' twice\n.*distinct genes.*\n.*drop the row",
         ),
         (replace(table_of([["A", "B"], ["C"]]), names=("A", "A", "C")), "^strain 1 deletes gene 'A' twice"),
-        (table_of([["A"], [], ["B"]]), r"^strain 2 deletes no gene\n.*\n.*drop the row"),
-        (
-            table_of([["A"], [f"G{i:03d}" for i in range(256)]]),
-            r"^strain 2 deletes too many genes\n.*256\n.*at most 255",
-        ),
+        (table_of([["A"], [], ["B"]]), r"^strain 2 deletes no gene\n.*0\n.*1 to 255 genes.*\n.*drop the row"),
+        (table_of([["A"], [f"G{i:03d}" for i in range(256)]]), r"^strain 2 deletes too many genes\n.*256\n.*1 to 255"),
     ],
 )
 def test_strains_of_wrong_genes(tmp_path: Path, table: Strains, message: str) -> None:
@@ -85,19 +82,14 @@ def test_a_strain_without_any_label(tmp_path: Path) -> None:
     strains=st.integers(1, 60),
     deletions=st.tuples(st.integers(1, 6), st.integers(1, 6)).map(lambda pair: (min(pair), max(pair))),
     seed=st.integers(0, 1000),
-    value_strains=st.integers(1, 80),
 )
 def test_a_table_comes_back(
-    tmp_path_factory: pytest.TempPathFactory, strains: int, deletions: tuple[int, int], seed: int, value_strains: int
+    tmp_path_factory: pytest.TempPathFactory, strains: int, deletions: tuple[int, int], seed: int
 ) -> None:
     table = random_table(strains, 8, deletions, seed, columns=True)
-    path = tmp_path_factory.mktemp("stores")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store_build, "VALUE_STRAINS", value_strains)
-        store = build_store(table, path / "a", command="test")
+    store = build_store(table, tmp_path_factory.mktemp("stores") / "a", command="test")
     assert_same_strains(store.read(), table)
     assert store.sha256 == table.sha256 == store.read().sha256
-    store.verify()
 
 
 def test_the_hash_depends_on_the_strains_only(tmp_path: Path) -> None:
@@ -145,13 +137,10 @@ def test_a_source_without_phenotypes_or_strains(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    ("column", "text"),
-    [("p_value", "p-values"), ("sd", "standard deviations"), ("replicates", "numbers of measurements")],
-)
-def test_columns_of_an_absent_phenotype(tmp_path: Path, column: str, text: str) -> None:
+@pytest.mark.parametrize("column", ["p_value", "sd", "replicates"])
+def test_columns_of_an_absent_phenotype(tmp_path: Path, column: str) -> None:
     table = with_columns(table_of([["A"]]), **{column: {"tau": np.ones(1, np.float32)}})
-    with pytest.raises(DataError, match=rf"^{text} of a phenotype that is not there\n.*tau\n.*some of fitness"):
+    with pytest.raises(DataError, match=rf"^a column belongs to a phenotype .*: {column} of tau\n.*some of fitness"):
         build_store(table, tmp_path / "store", command="test")
 
 
