@@ -363,14 +363,3 @@ def list_genotypes(strains: Iterable[Iterable[str]]) -> list[list[str]]:
                 do="give a list of lists, or a DataFrame such as `pandas.read_csv(FILE)`",
             )
     return [[str(gene) for gene in strain] for strain in genotypes]
-
-
-def check_known(genes: Sequence[str], vocabulary: Vocabulary, where: str = "") -> None:
-    """Refuse genes that a cell graph lacks.
-
-    Raises:
-        GenotypeError: naming the first, and close names.
-    """
-    for name in genes:
-        if name not in vocabulary:
-            raise GenotypeError(f"{where}{': ' if where else ''}unknown gene '{name}'{vocabulary.suggestion(name)}")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dglcell.checks import A_STRENGTH, no_strengths
-from dglcell.errors import DataError, GenotypeError
+from dglcell.errors import DataError
 from dglcell.files.atomic import canonical_hash
 
 Array = Any
@@ -135,29 +134,6 @@ def check_names(what: str, names: tuple[str, ...]) -> None:
             )
 
 
-def check_strengths(
-    strengths: NDArray[np.floating], targets: NDArray[np.integer], offsets: NDArray[np.int64], names: Sequence[str]
-) -> None:
-    """Refuse strengths that are no amounts.
-
-    Raises:
-        GenotypeError: one is negative, not finite, or not 0 and below ``LEAST_STRENGTH``.
-        DataError: there are more or fewer than targets.
-    """
-    if len(strengths) != len(targets):
-        raise DataError("strains: strengths do not fit the targets", got=len(strengths), expected=len(targets))
-    wrong = no_strengths(strengths)
-    if wrong.any():
-        place = int(np.argmax(wrong))
-        raise GenotypeError(
-            f"strain {int(np.searchsorted(offsets, place, side='right')) - 1}: the strength of gene "
-            f"'{names[targets[place]]}' is no amount",
-            got=float(strengths[place]),
-            expected=A_STRENGTH,
-            do="leave a gene out that the strain does not change",
-        )
-
-
 def stored_numbers(values: ArrayLike) -> NDArray[np.float32]:
     """Return a column as a store keeps it, in float32; a number beyond float32 becomes infinite.
 
@@ -184,16 +160,8 @@ def hashes(stored: Mapping[tuple[str, ...], NDArray[Any]]) -> tuple[tuple[tuple[
     return tuple((of, hashlib.sha256(np.ascontiguousarray(values).data).hexdigest()) for of, values in stored.items())
 
 
-PIECE = 2**20
-"""Entries of the pieces in which tens of millions of strains are worked on, so that intermediates stay small."""
-
-
 def translated(targets: NDArray[np.integer], mapping: NDArray[np.int64]) -> NDArray[np.integer]:
     """Return ``mapping[targets]``, −1 where there is none; it is the same array where all keep their indices."""
     if np.array_equal(mapping, np.arange(len(mapping))):
         return targets
-    # numpy makes all indices int64 first, so a piece at a time.
-    found, mapping = np.empty(len(targets), np.int32), mapping.astype(np.int32)
-    for start in range(0, len(targets), PIECE):
-        found[start : start + PIECE] = mapping[targets[start : start + PIECE]]
-    return found
+    return mapping.astype(np.int32)[targets]

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dglcell.data.changes import check_known, gene_columns, list_genotypes, read_changes, strength_columns
+from dglcell.checks import A_STRENGTH, no_strengths
+from dglcell.data.changes import gene_columns, list_genotypes, read_changes, strength_columns
 from dglcell.data.columns import (
     BLOCKED,
     COMPUTED,
@@ -20,7 +21,6 @@ from dglcell.data.columns import (
     COUNTS,
     MEASURED,
     PHENOTYPE,
-    PIECE,
     ROW,
     SEEN,
     STORED,
@@ -30,7 +30,6 @@ from dglcell.data.columns import (
     Column,
     Provenance,
     check_names,
-    check_strengths,
     columns_of,
     condition_columns,
     content_hash,
@@ -40,7 +39,7 @@ from dglcell.data.columns import (
     translated,
 )
 from dglcell.data.table import CLASSIFICATION, REGRESSION, IssuesError, Rows, check_columns, numbers_of
-from dglcell.errors import DataError, listing
+from dglcell.errors import DataError, GenotypeError, listing
 from dglcell.graph.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -82,31 +81,29 @@ class Strains:
     def __post_init__(self) -> None:
         check_names("gene", tuple(self.names))
         check_names("phenotype", tuple(column.name for column in self.columns if column.kind in MEASURED))
-        for name in ("targets", "offsets"):
-            kind = getattr(self, name).dtype
-            if not np.issubdtype(kind, np.integer):
-                raise DataError(f"strains: {name} are no whole numbers", got=kind, expected="indices into their names")
-        if len(self) < 0 or self.offsets[0] != 0 or self.offsets[-1] != len(self.targets):
-            raise DataError(
-                "strains: offsets do not cover the targets",
-                got=f"{len(self.targets)} targets",
-                expected=f"offsets from 0 to {len(self.targets)}",
-            )
-        if (self.offsets[1:] < self.offsets[:-1]).any():
-            raise DataError("strains: offsets decrease", expected="offsets that never decrease")
-        if len(self.targets) and not 0 <= self.targets.min() <= self.targets.max() < len(self.names):
-            raise DataError(
-                "strains: targets outside their names",
-                got=f"{self.targets.min()} … {self.targets.max()}",
-                expected=f"0 … {len(self.names) - 1}",
-            )
+        targets, offsets = self.targets, self.offsets
+        if targets.dtype.kind not in "iu" or offsets.dtype.kind not in "iu":
+            raise DataError("strains: targets or offsets are no whole numbers")
+        if len(self) < 0 or offsets[0] != 0 or offsets[-1] != len(targets) or (offsets[1:] < offsets[:-1]).any():
+            raise DataError("strains: offsets do not cover the targets", expected=f"0 … {len(targets)}, ascending")
+        if len(targets) and not 0 <= (least := targets.min()) <= (most := targets.max()) < len(self.names):
+            got, expected = f"{least} … {most}", f"0 … {len(self.names) - 1}"
+            raise DataError("strains: targets outside their names", got=got, expected=expected)
+        if self.strengths is not None and len(self.strengths) != len(targets):
+            raise DataError("strains: strengths do not fit the targets", got=len(self.strengths), expected=len(targets))
         for column, values in self.columns.items():
             if len(values) != len(self):
-                raise DataError(
-                    f"strains: column '{column.name}' has the wrong length", got=len(values), expected=len(self)
-                )
-        if self.strengths is not None:
-            check_strengths(self.strengths, self.targets, self.offsets, self.names)
+                what = f"strains: column '{column.name}' has the wrong length"
+                raise DataError(what, got=len(values), expected=len(self))
+        if self.strengths is not None and (wrong := no_strengths(self.strengths)).any():
+            place = int(np.argmax(wrong))
+            raise GenotypeError(
+                f"strain {int(np.searchsorted(offsets, place, side='right')) - 1}: the strength of gene "
+                f"'{self.names[targets[place]]}' is no amount",
+                got=float(self.strengths[place]),
+                expected=A_STRENGTH,
+                do="leave a gene out that the strain does not change",
+            )
 
     @classmethod
     def from_indices(cls, names: tuple[str, ...], strains: Sequence[Sequence[int]]) -> Self:
@@ -160,16 +157,12 @@ class Strains:
             strengths = np.fromiter(chain.from_iterable(left), np.float32)
         if cell is not None:
             genotypes = [[cell.genes.find(gene) for gene in genes] for genes in genotypes]
-            for number, genes in enumerate(genotypes):
-                check_known(genes, cell.genes, f"strain {number}")
+            unknown = ((i, gene) for i, genes in enumerate(genotypes) for gene in genes if gene not in cell.genes)
+            for number, gene in unknown:
+                raise GenotypeError(f"strain {number}: unknown gene '{gene}'{cell.genes.suggestion(gene)}")
         vocabulary = Vocabulary.of(chain.from_iterable(genotypes))
-        labels = {name: np.asarray(values, dtype=np.float32) for name, values in (phenotypes or {}).items()}
-        for name, values in labels.items():
-            if np.isinf(values).any():
-                number = int(np.flatnonzero(np.isinf(values))[0])
-                raise DataError(f"strain {number}: {name} is infinite", expected="a number, or NaN if not measured")
         made = cls.from_indices(vocabulary.names, [[vocabulary.index(gene) for gene in genes] for genes in genotypes])
-        columns = {**columns_of(phenotype=labels), **condition_columns(conditions or {})}
+        columns = {**_label_columns(phenotypes or {}), **condition_columns(conditions or {})}
         return replace(made, columns=columns, units=dict(units or {}), strengths=strengths)
 
     @classmethod
@@ -209,18 +202,16 @@ class Strains:
         """
         header, place = [str(name) for name in frame.columns], "the DataFrame"
         check_columns(header, [*phenotypes, *conditions])
-        columns = numbers_of(frame, phenotypes)
-        given = {name: frame[name].to_numpy() for name in conditions}
+        columns = _label_columns(numbers_of(frame, phenotypes))
+        columns |= condition_columns({name: frame[name].to_numpy() for name in conditions})
         chosen = gene_columns(header, place) if genes is None else genes
         amounts = strength_columns(header, chosen, place) if strengths is None else strengths
         rows = Rows.of_frame(frame, [*chosen, *amounts])
         changes = read_changes(rows, chosen, amounts, known=None if cell is None else cell.genes, may_be_empty=True)
-        issues = [*changes.issues, *([] if cell is None else changes.unknown_issues(cell.genes))]
-        if issues:
+        if issues := [*changes.issues, *([] if cell is None else changes.unknown_issues(cell.genes))]:
             raise IssuesError(rows, issues)
-        of = [changes.of_row(row)[0] for row in range(len(rows))]
-        made = cls.from_names(of, cell, phenotypes=columns, conditions=given, units=units)
-        return replace(made, strengths=changes.strengths)
+        of = changes.names, changes.genes, changes.offsets
+        return cls(*of, columns, dict(units or {}), strengths=changes.strengths)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -294,8 +285,7 @@ class Strains:
 
         For a batch it is an upper bound, known without waiting for the device.
         """
-        parts = [self.offsets[i : i + PIECE + 1] for i in range(0, len(self), PIECE)]
-        return max((int((ends[1:] - ends[:-1]).max()) for ends in parts), default=0)
+        return int(self.num_deletions.max()) if len(self) else 0
 
     @cached_property
     def design(self) -> sparse.csr_matrix:
@@ -380,17 +370,16 @@ class Strains:
         known = {column.name: (column, values) for column, values in self.columns.items() if column.kind == CONDITION}
         found = []
         for name, categories in seen.items():
-            if name not in known or bool(categories) != bool(known[name][0].categories):
+            column, values = known.get(name, (Column(CONDITION), None))
+            if values is None or bool(categories) != bool(column.categories):
                 kind = "texts" if categories else "numbers"
                 raise DataError(
                     f"strains lack the condition '{name}', which the model sees",
-                    got=listing(self.conditions) if known else "strains without conditions",
+                    got=listing(self.conditions) or "strains without conditions",
                     expected=f"a column '{name}' of {kind}" + (f", each {listing(categories)}" if categories else ""),
                 )
-            column, values = known[name]
-            unknown = [column.categories[i] for i in np.unique(values).astype(int) if i >= 0] if categories else []
-            unknown = [category for category in unknown if category not in categories]
-            if unknown:
+            used = {column.categories[i] for i in np.unique(values).astype(int) if i >= 0} if categories else {}
+            if unknown := sorted({*used} - {*categories}):
                 raise DataError(
                     f"condition '{name}' has a value that the model was not made for",
                     got=listing(unknown),
@@ -465,41 +454,33 @@ class Strains:
         parts = cls._with_the_same_categories(parts)
         names = tuple(dict.fromkeys(chain.from_iterable(part.names for part in parts)))
         place = {name: number for number, name in enumerate(names)}
-        targets = [translated(part.targets, np.array([place[name] for name in part.names])) for part in parts]
-        ends = np.cumsum([0, *map(len, targets)])
-        offsets = [part.offsets[:-1] + end for part, end in zip(parts, ends[:-1], strict=True)]
-        lacking = [np.full(len(part), np.nan, np.float32) for part in parts]
+        ends = np.cumsum([0, *(len(part.targets) for part in parts)])
         columns = {
-            column: np.concatenate([part.columns.get(column, nan) for part, nan in zip(parts, lacking, strict=True)])
+            column: np.concatenate([part.columns.get(column, np.full(len(part), np.nan, np.float32)) for part in parts])
             for column in dict.fromkeys(chain.from_iterable(part.columns for part in parts))
         }
+        deletes_only = all(part.strengths is None for part in parts)
         return parts[0].with_(
             names=names,
-            targets=np.concatenate(targets),
-            offsets=np.concatenate([*offsets, ends[-1:]]),
+            targets=np.concatenate([translated(p.targets, np.array([place[name] for name in p.names])) for p in parts]),
+            offsets=np.concatenate([*(p.offsets[:-1] + end for p, end in zip(parts, ends, strict=False)), ends[-1:]]),
             columns=columns,
             units={name: unit for part in reversed(parts) for name, unit in part.units.items()},
-            strengths=None
-            if all(part.strengths is None for part in parts)
-            else np.concatenate([part.left() for part in parts]),
+            strengths=None if deletes_only else np.concatenate([part.left() for part in parts]),
         )
 
     @classmethod
     def _with_the_same_categories(cls, parts: Sequence[Self]) -> list[Self]:
         """Return parts whose conditions have the categories of all of them, sorted."""
-        conditions = [part.conditions for part in parts]
-        everywhere = {name: set[str]() for name in chain.from_iterable(conditions)}
-        for one in conditions:
-            for name, categories in one.items():
-                everywhere[name].update(categories)
-        for name, found in everywhere.items():
-            if any(name not in one or bool(one[name]) != bool(found) for one in conditions):
+        order = dict[str, tuple[str, ...]]()
+        for name in dict.fromkeys(chain.from_iterable(part.conditions for part in parts)):
+            order[name] = tuple(sorted({one for part in parts for one in part.conditions.get(name, ())}))
+            if any(name not in part.conditions or bool(part.conditions[name]) != bool(order[name]) for part in parts):
                 raise DataError(
                     f"condition '{name}' is not the same kind of column in all tables that are joined",
                     expected=f"texts in all of them, or numbers in all of them, under the name '{name}'",
                     do="give the condition of every strain",
                 )
-        order = {name: tuple(sorted(categories)) for name, categories in everywhere.items()}
 
         def recoded(column: Column, values: Array) -> tuple[Column, Array]:
             if column.kind != CONDITION or column.categories == order[column.name]:
@@ -569,3 +550,12 @@ class Strains:
         """
         units = {name: self.units.get(name, "") for name in self.phenotypes}
         return content_hash(Vocabulary.of(self.names).sha256, units, hashes(self.stored()))
+
+
+def _label_columns(phenotypes: Mapping[str, ArrayLike]) -> dict[Column, NDArray[np.float32]]:
+    labels = {name: np.asarray(values, dtype=np.float32) for name, values in phenotypes.items()}
+    for name, values in labels.items():
+        if np.isinf(values).any():
+            number = int(np.argmax(np.isinf(values)))
+            raise DataError(f"strain {number}: {name} is infinite", expected="a number, or NaN if not measured")
+    return columns_of(phenotype=labels)

@@ -7,17 +7,16 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.data import strains as strains_module
 from dglcell.data.config import NORMALISATIONS
 from dglcell.data.datamodule import StrainDataModule, genes_in_batch
 from dglcell.data.dataset import EpochBatches, Normaliser, strains_of_cell
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, GraphError
 from dglcell.graph.vocabulary import Vocabulary
-from tests.data.strain_tables import changed, names, random_table, table_of
+from tests.data.strain_tables import changed, random_table, table_of
 
 # Batches of strain numbers: every strain once, the same for the same seed, fair between ranks.
 
@@ -168,26 +167,6 @@ def test_labels_of_0_and_1_are_classes() -> None:
     dataset = strains_of_cell(table, Vocabulary.of(["A", "B", "C"]))
     assert dataset.kinds == ("classification", "classification", "regression", "regression", "regression")
     assert dataset.to("cpu").kinds == dataset.kinds
-
-
-@given(st.data())
-def test_pieces_change_nothing(data: st.DataObject) -> None:
-    table = random_table(data.draw(st.integers(1, 40)), 9, (0, 5), seed=data.draw(st.integers(0, 50)), columns=True)
-    known = Vocabulary.of([*data.draw(st.lists(st.sampled_from(names(9)), min_size=5)), "ZZZ"])
-    expected = [
-        (row, strain)
-        for row, strain in enumerate(table.genotypes)
-        if all(gene in known for gene in strain) and not np.isnan(table.phenotypes["s_score"][row])
-    ]
-    assume(expected)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(strains_module, "PIECE", data.draw(st.integers(1, 12)))
-        dataset = strains_of_cell(table, known, ["s_score"], unknown="drop")
-    assert dataset.rows.tolist() == [row for row, _ in expected]
-    assert strains_of(dataset, known) == [strain for _, strain in expected]
-    assert dataset.labels[:, 0].tolist() == table.phenotypes["s_score"][dataset.rows.numpy()].tolist()
-    assert dataset.max_deletions == max(len(strain) for _, strain in expected)
-    assert (dataset.targets.dtype, dataset.offsets.dtype) == (torch.int32, torch.int64)
 
 
 TINY, HUGE = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
