@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cached_property
-from itertools import chain
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,17 +18,12 @@ from dglcell.data.table import MOST_SHOWN, Issue, Rows, by_text
 from dglcell.errors import GenotypeError, listing
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 
-GENES = "genes"
-"""The column of this name holds all deleted genes, separated by ``;``."""
+GENES, GENE = "genes", "gene"
+"""A column of the first name holds all deleted genes, separated by ``;``; so does one of the second name, where there
+are no other columns of genes."""
 
-GENE = "gene"
-"""So does this one, where there are no other columns of genes."""
-
-STRENGTHS = "strengths"
-"""The column of this name holds the strengths of ``GENES``, in the same order."""
-
-LEARNED_STRENGTHS = "learned_strengths"
-"""The column of this name holds strengths that a model has learned for ``GENES``, in the same order."""
+STRENGTHS, LEARNED_STRENGTHS = "strengths", "learned_strengths"
+"""Columns of these names hold the strengths of ``GENES``, in the same order, and those that a model has learned."""
 
 STRENGTH = re.compile(r"(.+):(0|1|[0-9]*[.,][0-9]+(?:e-?[0-9]+)?)")
 """A cell with such a text holds a gene and its strength."""
@@ -40,9 +33,6 @@ NUMBERED = re.compile(r"gene_[0-9]{1,9}")
 
 WITHIN_CELL = ";"
 """This stands between the genes of a cell that holds several."""
-
-
-# Columns of genes and of strengths.
 
 
 def gene_columns(header: Sequence[str], where: str) -> list[str]:
@@ -139,9 +129,9 @@ class Changes:
     names: tuple[str, ...]  #: distinct systematic names, in the order of the rows
     offsets: NDArray[np.int64]  #: [rows + 1]; row r has the changes ``offsets[r]`` to before ``offsets[r + 1]``
     genes: NDArray[np.int32]  #: [P] numbers of ``names``
-    written: NDArray[np.int64]  #: [P] numbers of the names in ``meant``
+    written: list[str]  #: P names as they are written
     #: [P] what is left, as it is written, with a decimal point; empty where nothing is said. None where no row says it.
-    left: NDArray[Any] | None
+    left: list[str] | None
     issues: list[Issue]  #: what is wrong
 
     @property
@@ -154,16 +144,11 @@ class Changes:
         """Return the row of each change, [P]."""
         return np.repeat(np.arange(len(self.rows)), self.numbers)
 
-    @cached_property
-    def words(self) -> NDArray[Any]:
-        """Return the distinct names as they are written."""
-        return np.array([*self.meant], dtype=object)
-
     def of_row(self, row: int) -> tuple[list[str], list[str]]:
         """Return the genes that a row names, and what is left of each."""
         part = slice(self.offsets[row], self.offsets[row + 1])
-        names = self.words[self.written[part]].tolist()
-        return names, [""] * len(names) if self.left is None else self.left[part].tolist()
+        names = self.written[part]
+        return names, [""] * len(names) if self.left is None else self.left[part]
 
     @property
     def strengths(self) -> NDArray[np.float32] | None:
@@ -190,10 +175,9 @@ class Changes:
         """Return written name → numbers of the rows that have it."""
         found: dict[str, list[int]] = {name: [] for name in names}
         if found:
-            chosen = np.flatnonzero(np.isin(self.written, np.flatnonzero(np.isin(self.words, [*found]))))
-            for word, row in zip(self.words[self.written[chosen]], self.row_of[chosen].tolist(), strict=True):
-                if not found[word] or found[word][-1] != row:
-                    found[word].append(row)
+            for name, row in zip(self.written, self.row_of.tolist(), strict=True):
+                if name in found and row not in found[name][-1:]:
+                    found[name].append(row)
         return found
 
 
@@ -240,67 +224,58 @@ def read_changes(
     row, written, left, wrong = _written(rows, genes, strengths)
     aliases = aliases or AliasTable()
     among = aliases.targets if known is None else known
-    codes, distinct = pd.factorize(written)
-    resolved, ambiguous = aliases.resolve(distinct.tolist(), among, spelled=True)
-    meant = {name: among.find(found) for name, found in zip(distinct, resolved, strict=True)}
-    counts = np.array([not (is_ignored(n, ignored) or is_ignored(f, ignored)) for n, f in meant.items()], dtype=bool)
-    kept = counts[codes]
-    numbers, names = pd.factorize(np.array([*meant.values()], dtype=object)[codes[kept]])
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(row[kept], minlength=len(rows)))]).astype(np.int64)
-    meant = dict(itertools.compress(meant.items(), counts))
-    several = [n for n, found in meant.items() if found not in among and len(among.others.systematic.get(n, ())) > 1]
-    words = (np.cumsum(counts) - 1)[codes[kept]]
-    amounts = left[kept] if (left[kept] != "").any() else None
-    changes = Changes(rows, meant, tuple(names), offsets, numbers.astype(np.int32), words, amounts, [])
+    distinct = list(dict.fromkeys(written))
+    resolved, ambiguous = aliases.resolve(distinct, among, spelled=True)
+    found = {name: among.find(meant) for name, meant in zip(distinct, resolved, strict=True)}
+    meant = {n: of for n, of in found.items() if not (is_ignored(n, ignored) or is_ignored(of, ignored))}
+    kept = [name in meant for name in written]
+    ends = np.cumsum(np.bincount(np.array(row, np.int64)[kept], minlength=len(rows)))
+    words, amounts = (list(itertools.compress(part, kept)) for part in (written, left))
+    numbers, names = pd.factorize(np.array([meant[name] for name in words], dtype=object))
+    several = [n for n, of in meant.items() if of not in among and len(among.others.systematic.get(n, ())) > 1]
+    changes = Changes(
+        rows,
+        meant,
+        tuple(names),
+        np.concatenate([[0], ends]).astype(np.int64),
+        numbers.astype(np.int32),
+        words,
+        amounts if any(amounts) else None,
+        [],
+    )
     # A row of a control, which is ignored, is the wild type.
-    blank = [] if may_be_empty or not genes else np.flatnonzero(np.bincount(row, minlength=len(rows)) == 0).tolist()
-    found = changes.where(name for name in meant if name in {*ambiguous, *several})
-    bad = np.flatnonzero(no_strengths(_amounts(amounts))) if amounts is not None else np.zeros(0, np.int64)
+    blank = [] if may_be_empty or not genes else sorted({*range(len(rows))} - {*row})
+    bad = np.flatnonzero(no_strengths(_amounts(amounts)))
     no_amounts = [
-        (f"'{left[kept][place]}' is no strength of a gene, which is {A_STRENGTH}", int(changes.row_of[place]))
-        for place in bad
+        (f"'{amounts[i]}' is no strength of a gene, which is {A_STRENGTH}", int(changes.row_of[i])) for i in bad
     ]
+    of_several = changes.where(name for name in meant if name in {*ambiguous, *several})
     changes.issues.extend([
         *rows.issues({"no gene is deleted": blank}, "remove the row, or check `genes` and `ignore_genes`"),
         *rows.issues(by_text(wrong), "write one strength for each gene, behind its name or in a column"),
         *_twice(changes),
         *rows.issues(by_text(no_amounts), "mend the cell; leave it empty for a deletion"),
-        *rows.issues({_of_several(n): where for n, where in found.items()}, "replace them by systematic names"),
+        *rows.issues({_of_several(n): where for n, where in of_several.items()}, "replace them by systematic names"),
     ])  # fmt: skip
     return changes
 
 
 def _written(
     rows: Rows, genes: Sequence[str], strengths: Sequence[str]
-) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any], list[tuple[str, int]]]:
-    """Return row, name and strength of all changes as they are written, [P], and what is wrong in which rows.
-
-    Each distinct cell is read once.
-    """
-    import pandas as pd
-
-    found, wrong = list[tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]](), list[tuple[str, int]]()
-    for place, column in enumerate(genes):
-        cells = rows.column(column, "genes")
-        amounts = rows.column(strengths[place], "strengths") if strengths else pd.Series("", cells.index)
-        (codes, texts), (left_codes, lefts) = pd.factorize(cells), pd.factorize(amounts)
-        pairs, both = pd.factorize(codes.astype(np.int64) * len(lefts) + left_codes)
-        read = [
-            _parsed(texts[one // len(lefts)], lefts[one % len(lefts)], several=len(genes) == 1) for one in both.tolist()
-        ]
-        bad = {number: text for number, (_, _, text) in enumerate(read) if text}
-        wrong += [(bad[pairs[row]], row) for row in np.flatnonzero(np.isin(pairs, [*bad])).tolist()]
-        sizes = np.array([len(names) for names, _, _ in read], dtype=np.int64)
-        row = np.repeat(np.arange(len(rows)), sizes[pairs])
-        ends = np.cumsum(sizes[pairs])
-        within = np.arange(len(row)) - np.repeat(ends - sizes[pairs], sizes[pairs])
-        at = np.repeat((np.cumsum(sizes) - sizes)[pairs], sizes[pairs]) + within
-        names, of = (np.array([*chain.from_iterable(one[i] for one in read)], dtype=object)[at] for i in (0, 1))
-        found.append((row, names, of))
-    empty = (np.zeros(0, np.int64), np.zeros(0, object), np.zeros(0, object))
-    row, names, left = map(np.concatenate, zip(empty, *found, strict=True))
-    order = np.argsort(row, kind="stable")
-    return row[order], names[order], left[order], wrong
+) -> tuple[list[int], list[str], list[str], list[tuple[str, int]]]:
+    """Return row, name and strength of all changes as they are written, P each, and what is wrong in which rows."""
+    parsed = functools.cache(functools.partial(_parsed, several=len(genes) == 1))
+    columns = [rows.column(name, "genes").tolist() for name in genes]
+    of_left = [rows.column(name, "strengths").tolist() for name in strengths] or [[""] * len(rows)] * len(genes)
+    row, names, left, wrong = list[int](), list[str](), list[str](), list[tuple[str, int]]()
+    for number, (cells, amounts) in enumerate(zip(zip(*columns, strict=True), zip(*of_left, strict=True), strict=True)):
+        for cell, amount in zip(cells, amounts, strict=True):
+            found, of, fault = parsed(cell, amount)
+            row += [number] * len(found)
+            names += found
+            left += of
+            wrong += [(fault, number)] if fault else []
+    return row, names, left, wrong
 
 
 def _twice(changes: Changes) -> list[Issue]:
@@ -309,13 +284,14 @@ def _twice(changes: Changes) -> list[Issue]:
     again = (rows[1:] == rows[:-1]) & (genes[1:] == genes[:-1])
     said = []
     for row in np.unique(rows[1:][again]).tolist():
-        names, left = changes.of_row(row)
-        meant = [changes.meant[name] for name in names]
+        written = list(zip(*changes.of_row(row), strict=True))
+        meant = [changes.meant[name] for name, _ in written]
         gene = min(one for one in meant if meant.count(one) > 1)
-        same = [place for place, one in enumerate(meant) if one == gene]
-        strengths = listing(left[place] or "0" for place in same)
-        how = f"changed twice, with strengths {strengths}" if any(left[place] for place in same) else "deleted twice"
-        also = sorted({names[place] for place in same})
+        same = [pair for pair, of in zip(written, meant, strict=True) if of == gene]
+        how = "deleted twice"
+        if any(left for _, left in same):
+            how = f"changed twice, with strengths {listing(left or '0' for _, left in same)}"
+        also = sorted({name for name, _ in same})
         said.append((f"gene '{gene}' is {how}" + (f" (written {listing(also)})" if also != [gene] else ""), row))
     do = "remove the row or the repeated gene; two alleles of one gene are one gene here"
     return changes.rows.issues(by_text(said), do)

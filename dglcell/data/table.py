@@ -77,11 +77,7 @@ class Rows:
         return Rows(self.file, self.frame[chosen], self.lines[chosen], self.names)
 
     def column(self, name: str, key: str) -> pd.Series:
-        """Return a column of text.
-
-        Args:
-            name: the column's name in the header.
-            key: the configuration key that asks for it, for the message.
+        """Return a column of text, which the configuration key ``key`` asks for.
 
         Raises:
             DataError: there is no such column.
@@ -101,11 +97,9 @@ class Rows:
             DataError: there is no such column or no such row.
         """
         cells = self.column(column, "where")
-        chosen = (cells == value).to_numpy()
-        if not chosen.any():
-            raise DataError(
-                f"'{self.file}': no row has {column} = {value}", expected="one of " + listing(sorted(cells.unique()))
-            )
+        if not (chosen := (cells == value).to_numpy()).any():
+            expected = "one of " + listing(sorted(cells.unique()))
+            raise DataError(f"'{self.file}': no row has {column} = {value}", expected=expected)
         return self.keep(chosen)
 
     def issues(self, found: Mapping[str, Sequence[int]], do: str = "", **more: Any) -> list[Issue]:
@@ -126,10 +120,10 @@ class IssuesError(DataError, GenotypeError):
     def __init__(self, rows: Rows, issues: Sequence[Issue], *remedies: str) -> None:
         bad = len({line for issue in issues for line in issue.lines})
         head = f"{rows.title}: {count(len(issues), 'fault')} in {bad:,} of {count(len(rows), 'row')}"
-        do = "\n            ".join(remedies or dict.fromkeys(issue.do for issue in issues if issue.do))
-        super().__init__(head)
         lines = describe_issues(rows, issues)
         more = [f"  and {len(lines) - MOST_SHOWN:,} more"] if len(lines) > MOST_SHOWN else []
+        do = "\n            ".join(remedies or dict.fromkeys(issue.do for issue in issues if issue.do))
+        super().__init__(head)
         self.args = ("\n".join([head, *lines[:MOST_SHOWN], *more, f"  do:       {do}"]),)
 
 
@@ -168,10 +162,10 @@ def check_columns(header: Sequence[str], names: Sequence[str]) -> None:
     Raises:
         DataError: naming those that it has.
     """
-    lacking = [name for name in names if name not in header]
-    if lacking:
-        do = did_you_mean(lacking[0], header)
-        raise DataError(f"the DataFrame has no column '{lacking[0]}'", expected=f"among {listing(header)}", do=do)
+    for name in names:
+        if name not in header:
+            do = did_you_mean(name, header)
+            raise DataError(f"the DataFrame has no column '{name}'", expected=f"among {listing(header)}", do=do)
 
 
 # Columns of numbers.
@@ -219,28 +213,23 @@ def numbers_of(columns: Any, names: Iterable[str]) -> dict[str, NDArray[np.float
         raise DataError("a column of phenotypes holds no numbers", got=error, expected="numbers, or NaN") from error
 
 
-def number_issues(rows: Rows, column: str, values: Numbers, missing: NDArray[np.bool_], decimal: str) -> list[Issue]:
+def number_issues(rows: Rows, column: str, values: Numbers, wrong: NDArray[np.bool_], decimal: str) -> list[Issue]:
     """Return an issue for each text of a column that is no finite number, as far as float32 goes."""
-    issues = []
-    cells, wrong = (
-        rows.frame[column].str.strip(),
-        np.flatnonzero(~missing & ~(np.abs(values) <= np.finfo(np.float32).max)),
-    )
-    for cell, where in by_text((cells.iloc[row], row) for row in wrong.tolist()).items():
-        is_word = bool(np.isnan(values[where[0]])) and not any(c.isdigit() for c in cell)
+    issues, cells = list[Issue](), rows.frame[column].str.strip()
+    for cell, where in by_text((cells.iloc[row], row) for row in np.flatnonzero(wrong).tolist()).items():
         if decimal == "." and re.fullmatch(r"[+-]?\d+,\d+([eE][+-]?\d+)?", cell):
             mended = cell.replace(",", ".")
             what = f"{column} '{cell}' has a decimal comma ({mended} in a clean copy)"
             do = 'set `decimal: ","`, or write numbers with decimal points'
             issues += rows.issues({what: where}, do, column=column, cell=mended, kind="decimal comma")
         else:
-            what = f"{column} '{cell}' is no {'' if np.isnan(values[where[0]]) else 'finite '}number"
+            none = bool(np.isnan(values[where[0]]))
+            what = f"{column} '{cell}' is no {'' if none else 'finite '}number"
             do = 'mend the cell, or add it to `na_values` if it means "not measured"'
-            issues += rows.issues({what: where}, do, column=column, word=cell if is_word else None)
+            word = cell if none and not any(c.isdigit() for c in cell) else None
+            issues += rows.issues({what: where}, do, column=column, word=word)
     return issues
 
 
-# Kinds of labels.
-
-
 REGRESSION, CLASSIFICATION = "regression", "classification"
+"""Kinds of labels."""

@@ -42,12 +42,8 @@ def measure_csv(config: CsvConfig, raw: str | None = None) -> Strains:
     """Read the rows of a table of strains; arguments and errors are those of ``load_csv``."""
     config.validate()
     path = find_raw(config.path, raw)
-    provenance = Provenance(
-        source="csv",
-        description=f"strains of {path.name}",
-        files={path.name: sha256_file(path)},
-        parameters=asdict(config),
-    )
+    files, parameters = {path.name: sha256_file(path)}, asdict(config)
+    provenance = Provenance("csv", f"strains of {path.name}", files=files, parameters=parameters)
     return measure_rows(read_rows(path), config, provenance, find_aliases(config.aliases, raw))
 
 
@@ -58,9 +54,7 @@ def find_aliases(aliases: str | None, raw: str | None) -> tuple[AliasTable, Path
         DataError: the file is not there.
         GraphError: it is no alias table.
     """
-    if aliases is None:
-        return AliasTable(), None
-    return named_aliases(aliases, raw)
+    return (AliasTable(), None) if aliases is None else named_aliases(aliases, raw)
 
 
 class Measured(NamedTuple):
@@ -92,9 +86,8 @@ def measure_rows(
     found = find_measured(rows, config, aliases[0])
     if found.issues:
         raise IssuesError(rows, found.issues)
-    alias_file = {} if aliases[1] is None else {aliases[1].name: sha256_file(aliases[1])}
+    files = provenance.files if aliases[1] is None else {**provenance.files, aliases[1].name: sha256_file(aliases[1])}
     counts = {**provenance.counts, **found.strains.provenance.counts}
-    files = {**provenance.files, **alias_file}
     return found.strains.with_(provenance=replace(provenance, files=files, counts=counts))
 
 
@@ -119,46 +112,40 @@ def find_measured(rows: Rows, config: CsvConfig, aliases: AliasTable, genes: Voc
     measured = wrong | np.any([~np.isnan(values) for values in phenotypes.values()], axis=0)
     columns = listing(config.phenotypes.values())
     if not measured.any():
-        raise DataError(
-            f"'{rows.file}': no row has a phenotype",
-            expected=f"numbers in {columns}",
-            do="check `phenotypes` and `na_values`",
-        )
+        do = "check `phenotypes` and `na_values`"
+        raise DataError(f"'{rows.file}': no row has a phenotype", expected=f"numbers in {columns}", do=do)
     if config.missing == "refuse":
+        what = f"no phenotype is measured: no number in {columns}"
         do = "mend the row, or set `missing: drop` to leave such rows out"
-        issues += rows.issues(
-            {f"no phenotype is measured: no number in {columns}": np.flatnonzero(~measured).tolist()}, do
-        )
+        issues += rows.issues({what: np.flatnonzero(~measured).tolist()}, do)
     rows = rows.keep(measured)
     phenotypes = {name: values[measured] for name, values in phenotypes.items()}
-    p_values, _, more = _numbers(rows, config.p_values, "p_values", config)
-    sds, _, others = _numbers(rows, config.sds, "sds", config)
+    p_values, _, of_p_values = _numbers(rows, config.p_values, "p_values", config)
+    sds, _, of_sds = _numbers(rows, config.sds, "sds", config)
     conditions, unclear = _conditions(rows, config)
     changes = read_changes(
         rows, config.genes, config.strengths, aliases, genes, config.ignore_genes, may_be_empty=config.has_conditions
     )
-    of_conditions = condition_columns(conditions)
-    strains = Strains(changes.names, changes.genes, changes.offsets, of_conditions, strengths=changes.strengths)
-    issues = [*issues, *more, *others, *changes.issues, *unclear]
-    if config.replicates == REFUSE:
-        same = by_text((str(number), row) for row, number in enumerate(strain_numbers(strains).tolist())).values()
-        said = {
-            f"{genes_of(strains, where[0]) or 'the wild type'} is listed {len(where)} times": where
-            for where in same
-            if len(where) > 1
-        }
-        issues += rows.issues(said, "set `replicates: mean`", kind="strain that is listed again")
     counts = {
         "rows": read,
         "rows_filtered_out": read - chosen,
         "rows_not_measured": chosen - len(np.unique(rows.lines)),  # a row may be measured in several media
         "rows_with_the_same_cells": int(rows.frame.duplicated().sum()),
     }
-    strains = strains.with_(
-        columns={**columns_of(phenotype=phenotypes, p_value=p_values, sd=sds), **strains.columns},
-        units={name: config.units.get(name, "") for name in phenotypes},
-        provenance=Provenance("csv", counts=counts),
-    )
+    found = {**columns_of(phenotype=phenotypes, p_value=p_values, sd=sds), **condition_columns(conditions)}
+    units = {name: config.units.get(name, "") for name in phenotypes}
+    of = changes.names, changes.genes, changes.offsets, found, units, Provenance("csv", counts=counts)
+    strains = Strains(*of, changes.strengths)
+    issues = [*issues, *of_p_values, *of_sds, *changes.issues, *unclear]
+    if config.replicates == REFUSE:
+        same = by_text((str(number), row) for row, number in enumerate(strain_numbers(strains).tolist())).values()
+        said = by_text(
+            (f"{genes_of(strains, where[0]) or 'the wild type'} is listed {len(where)} times", row)
+            for where in same
+            if len(where) > 1
+            for row in where
+        )
+        issues += rows.issues(said, "set `replicates: mean`", kind="strain that is listed again")
     return Measured(rows, strains, changes, issues)
 
 
@@ -228,7 +215,7 @@ def _numbers(
     numbers, wrong, issues = {}, np.zeros(len(rows), dtype=bool), list[Issue]()
     for name, column in columns.items():
         values, missing = read_numbers(rows.column(column, key), config.decimal, config.na_values)
-        found = number_issues(rows, column, values, missing, config.decimal)
         bad = ~missing & ~(np.abs(values) <= np.finfo(np.float32).max)
-        numbers[name], wrong, issues = np.where(bad, np.nan, values), wrong | bad, issues + found
+        issues += number_issues(rows, column, values, bad, config.decimal)
+        numbers[name], wrong = np.where(bad, np.nan, values), wrong | bad
     return numbers, wrong, issues
