@@ -16,10 +16,11 @@ from dglcell.data.config import TEST, TRAIN, UNUSED, VALIDATION
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, did_you_mean, listing
 
-# How strains are divided into parts: at random, or by query pair.
-#
 # Nothing here draws random numbers. Whatever is shuffled is sorted by a hash of the seed and of gene names, so that
 # a split does not depend on the order of strains or names, nor on the version of numpy.
+#
+# Functions that make parts take the strains as ``table``, what these are dealt into as ``bins``, and the seed of the
+# shuffle. ``by_deletions`` meets the shares of the bins among the strains of each number of deletions.
 
 
 Parts = NDArray[np.uint8]
@@ -115,14 +116,7 @@ def query_pair_keys(table: Strains) -> tuple[NDArray[np.int64], Keys]:
 
 
 def random_parts(table: Strains, bins: Bins, seed: int, by_deletions: bool) -> Parts:
-    """Divide at random; strains with the same genes, strengths and conditions share a part.
-
-    Args:
-        table: the strains.
-        bins: the bins that the strains are dealt into.
-        seed: seed of the shuffle.
-        by_deletions: meet the shares among the strains of each number of deletions.
-    """
+    """Divide at random; strains with the same genes, strengths and conditions share a part."""
     level = table.num_deletions if by_deletions else np.zeros(len(table), np.int64)
     return bins.parts_of(fill_levels(shuffled(strain_keys(table), seed), level, bins.shares))
 
@@ -132,14 +126,8 @@ def condition_parts(
 ) -> Parts:
     """Divide by the values of a condition, so that no test value occurs in training.
 
-    Args:
-        table: the strains.
-        bins: the bins that values, with all their strains, are dealt into; with ``test_values`` training and validation
-            alone, which the strains of other values are dealt into, as `random_parts` does.
-        seed: seed of the shuffle.
-        condition: its name.
-        test_values: values whose strains are test; drawn where empty.
-        by_deletions: with ``test_values``, meet the shares of ``bins`` among the strains of each number of deletions.
+    Values are dealt into ``bins`` with all their strains. With ``test_values`` these are training and validation alone,
+    which the strains of other values are dealt into, as by `random_parts`.
 
     Raises:
         DataError: strains do not have the condition, or no strain has a test value.
@@ -169,27 +157,21 @@ def condition_parts(
 
 
 def deletions_parts(table: Strains, bins: Bins, seed: int, most: int, by_deletions: bool, all_train: int = 0) -> Parts:
-    """Put strains with more than ``most`` deletions into test, and divide the others at random, as `random_parts` does.
+    """Put strains with more than ``most`` deletions into test, and divide the others as `random_parts` does.
 
-    Args:
-        table: the strains.
-        bins: training and validation alone, for the strains with few deletions.
-        seed: seed of the shuffle.
-        most: deletions of a training or validation strain.
-        by_deletions: meet the shares of ``bins`` among the strains of each number of deletions.
-        all_train: most deletions of strains that are not divided, but all training; 0 for none.
+    Those with ``all_train`` deletions or fewer are not divided, but all training. ``bins`` are training and validation.
 
     Raises:
         DataError: all strains have more deletions, or none has more.
     """
     few = table.num_deletions <= most
-    numbers, counts = np.unique(table.num_deletions, return_counts=True)
     if few.all() or not few.any():
         part, remedy = ("test", "lower") if few.all() else ("training", "raise")
+        numbers, counts = np.unique(table.num_deletions, return_counts=True)
+        there = ", ".join(f"{count:,} with {number}" for number, count in zip(numbers, counts, strict=True))
         raise DataError(
             f"the deletions split leaves no strain for the {part} part",
-            got=", ".join(f"{count:,} with {number}" for number, count in zip(numbers, counts, strict=True))
-            + " deleted genes",
+            got=f"{there} deleted genes",
             expected=f"strains with at most {most} deletions for training, and with more for the test",
             do=f"{remedy} `split.max_deletions`, or use a store that has such strains",
         )
@@ -208,12 +190,8 @@ def pair_disjoint_parts(table: Strains, bins: Bins, seed: int, by_deletions: boo
     set is in two parts either. Strains with fewer than two deletions have no pair and are always training.
     The other pairs of a triple, of a query gene and the array gene, may recur in any part.
 
-    Args:
-        table: the strains.
-        bins: the bins that strains with a pair are dealt into, as nearly as whole pairs allow.
-        seed: seed of the shuffle.
-        by_deletions: meet the shares among pairs of double mutants alone, among those of triples, and so
-            on. A few large query pairs of a trigenic screen would else all go to training.
+    ``by_deletions`` applies to pairs of double mutants alone, those of triples, and so on: a few large query pairs of a
+    trigenic screen would else all go to training.
     """
     parts = np.full(len(table), TRAIN, np.uint8)
     paired, pairs = query_pair_keys(table)
@@ -230,20 +208,13 @@ def fill_levels(order: Keys, level: NDArray[np.int64], shares: Sequence[float]) 
     """Apply `fill` separately to the strains of each level."""
     bins = np.empty(len(order), np.int64)
     for value in np.unique(level):
-        chosen = level == value
-        bins[chosen] = fill(order[chosen], shares)
+        bins[level == value] = fill(order[level == value], shares)
     return bins
 
 
 def fill(order: Keys, shares: Sequence[float]) -> NDArray[np.int64]:
-    """Return the bin of each strain, [S]; bins are filled one after the other with whole groups, in the order of their
-    keys.
-
-    Each bin gets a group if there are as many groups as bins.
-
-    Args:
-        order: [S] key of each strain; equal for a group.
-        shares: shares of the strains in each bin.
+    """Return the bin of each strain, [S]; bins are filled one after the other with whole groups of equal keys, in the
+    order of these. Each bin gets a group if there are as many groups as bins.
     """
     _, group, sizes = np.unique(order, return_inverse=True, return_counts=True)
     # A group larger than the smallest bin would overfill it, so these go first, into training.
@@ -295,11 +266,6 @@ def stratified_parts(table: Strains, bins: Bins, seed: int) -> Parts:
     its own draws are read from its files (`split.kind: file`).
 
     Strains with the same genes, strengths and conditions share a part, and count as one that has all their phenotypes.
-
-    Args:
-        table: the strains.
-        bins: the bins that the strains are dealt into.
-        seed: seed of the shuffle.
     """
     order = shuffled(strain_keys(table), seed)
     _, first, group = np.unique(order, return_index=True, return_inverse=True)
@@ -336,10 +302,7 @@ def _strata(
 def _quotas(sizes: NDArray[np.int64], keys: NDArray[np.bool_], shares: Sequence[float]) -> NDArray[np.int64]:
     """Return how many groups of each stratum go into each bin, [M, n].
 
-    Args:
-        sizes: [M] groups of each stratum.
-        keys: [K, M] which keys a stratum has.
-        shares: [n] shares of the bins.
+    ``sizes``, [M], are the groups of each stratum, and ``keys``, [K, M], say which keys a stratum has.
     """
     exact = sizes[:, None] * np.array(shares)
     quotas = np.floor(exact + 1e-9).astype(np.int64)
@@ -354,8 +317,6 @@ def _quotas(sizes: NDArray[np.int64], keys: NDArray[np.bool_], shares: Sequence[
 
 
 # How strains are divided by genes, so that genes of the test part are new to the model.
-#
-# Genes are shuffled as in `partition`: by a hash of the seed and of their names.
 
 
 def gene_disjoint_parts(table: Strains, fractions: Sequence[float], seed: int, rule: str) -> Parts:
@@ -373,9 +334,10 @@ def gene_disjoint_parts(table: Strains, fractions: Sequence[float], seed: int, r
     frequency = np.bincount(table.targets, minlength=len(table.names))
     too_frequent = (frequency > min(fractions) * len(table)) & (rule == "any")
     rank = _ranks(table, seed, too_frequent)
+    parts = np.full(len(table), TRAIN, np.uint8)
     perturbed, starts = _perturbed(table)
     if not len(starts):
-        return np.full(len(table), TRAIN, np.uint8)
+        return parts
     lowest = np.minimum.reduceat(rank[table.targets], starts)
     highest = np.maximum.reduceat(rank[table.targets], starts)
     if rule == "any":
@@ -387,7 +349,6 @@ def gene_disjoint_parts(table: Strains, fractions: Sequence[float], seed: int, r
         genes = int((frequency > 0).sum())
         test_end = round(fractions[TEST] * genes)
         validation_end = round((fractions[TEST] + fractions[VALIDATION]) * genes)
-    parts = np.full(len(table), TRAIN, np.uint8)
     parts[perturbed] = np.select(
         [highest < test_end, (lowest >= test_end) & (highest < validation_end), lowest >= validation_end],
         [np.uint8(TEST), np.uint8(VALIDATION), np.uint8(TRAIN)],
@@ -446,13 +407,7 @@ def held_out_gene_parts(table: Strains, bins: Bins, seed: int, test_genes: int, 
     fifths of the other strains to training. Its draw depends on a generator's state and on the numbers of its genes;
     it is not repeated here.
 
-    Args:
-        table: the strains.
-        bins: training and validation alone, for the strains without a test gene.
-        seed: seed of the draw and of the shuffle.
-        test_genes: number of test genes.
-        rule: ``any`` or ``all``.
-        by_deletions: meet the shares of ``bins`` among the strains of each number of deletions.
+    ``bins`` are training and validation alone.
 
     Raises:
         DataError: no gene would be left for training.

@@ -39,12 +39,11 @@ from dglcell.files.untrusted import UnreadableError, read_npz
 # Splits that another program wrote: JSON lists of strain numbers.
 
 
-NAMES = (("train",), ("val", "validation"), ("test",))
 EXPECTED = '{"train": [0, 1, …], "val": […], "test": […]}'
 
 
 def read_index_file(path: Path, strains: int, unlisted: str) -> Parts:
-    """Read the parts from a JSON file such as torchcell's ``index_seed_42.json``.
+    """Read the parts, [S], from a JSON file such as torchcell's ``index_seed_42.json``.
 
     A number is that of a strain in the store, counted from 0. The file fits a store only if its strains stand in the
     order of the data set that the file was written for; of that a file without names is no proof.
@@ -54,50 +53,29 @@ def read_index_file(path: Path, strains: int, unlisted: str) -> Parts:
         strains: S, of the store.
         unlisted: strains that the file does not list: ``refuse`` it, or leave them ``unused``.
 
-    Returns:
-        [S] parts.
-
     Raises:
         DataError: the file is not of this form, lists a strain twice or one that is not there, or lists too few.
     """
     try:
         content = parse_json(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise DataError(f"split '{path}' is no JSON", got=error, expected=EXPECTED) from None
+        (validation,) = {"val", "validation"} & content.keys()
+        lists = [content[part] for part in ("train", validation, "test")]
+    except (ValueError, OSError, LookupError, AttributeError) as error:
+        raise DataError(f"split '{path}' is no JSON of three lists", got=error, expected=EXPECTED) from None
+    if not all(isinstance(of, list) and all(type(n) is int and abs(n) < 1 << 62 for n in of) for of in lists):
+        do = "give the file index_seed_….json, not index_details_seed_….json"
+        raise DataError(f"split '{path}': a part is no list of strain numbers", expected=EXPECTED, do=do)
+    numbers = np.concatenate([np.array(of, np.int64) for of in lists])
+    times = np.unique(numbers, return_inverse=True, return_counts=True)[1:]
+    for what, wrong, expected in (
+        ("strains that the store does not have", (numbers < 0) | (numbers >= strains), f"0 … {strains - 1:,}"),
+        ("strains more than once", times[1][times[0]] > 1, f"each strain in one of {', '.join(PARTS)}"),
+    ):
+        if wrong.any():
+            got, do = listing(np.unique(numbers[wrong]).tolist(), 5), "use the store that the file was written for"
+            raise DataError(f"split '{path}' lists {what}", got=got, expected=expected, do=do)
     parts = np.full(strains, UNUSED, np.uint8)
-    for part, names in enumerate(NAMES):
-        found = [name for name in names if isinstance(content, dict) and name in content]
-        if len(found) != 1:
-            raise DataError(
-                f"split '{path}' has no `{names[0]}`, or two",
-                got="keys " + ", ".join(content) if isinstance(content, dict) else type(content).__name__,
-                expected=EXPECTED,
-            )
-        listed = content[found[0]]
-        if not isinstance(listed, list) or not all(type(n) is int and abs(n) < 1 << 62 for n in listed):
-            raise DataError(
-                f"split '{path}': `{found[0]}` is no list of strain numbers",
-                expected=EXPECTED,
-                do="give the file index_seed_….json, not index_details_seed_….json",
-            )
-        numbers = np.array(listed, np.int64)
-        outside = numbers[(numbers < 0) | (numbers >= strains)]
-        if len(outside):
-            raise DataError(
-                f"split '{path}': strains of `{names[0]}` that the store does not have",
-                got=listing(outside.tolist(), 5),
-                expected=f"0 … {strains - 1:,}",
-                do="use the store that the file was written for",
-            )
-        times = np.bincount(numbers, minlength=strains) + (parts != UNUSED)
-        twice = np.intersect1d(numbers, np.flatnonzero(times > 1))
-        if len(twice):
-            raise DataError(
-                f"split '{path}' lists strains more than once",
-                got=listing(twice.tolist(), 5),
-                expected=f"each strain in one of {', '.join(PARTS)}",
-            )
-        parts[numbers] = part
+    parts[numbers] = np.repeat(np.arange(len(PARTS)), [len(of) for of in lists])
     missing = np.flatnonzero(parts == UNUSED)
     if len(missing) and unlisted == "refuse":
         raise DataError(
@@ -115,23 +93,17 @@ def subset_parts(parts: Parts, table: Strains, size: int, seed: int) -> Parts:
     """Keep ``size`` strains of a split; the others become unused.
 
     Each part keeps its share of the strains. Within a part, strains with at most one deletion are taken first, then the
-    others evenly over their numbers of deletions, as by torchcell's ``PerturbationSubsetDataModule``.
-
-    Args:
-        parts: [S] the whole split.
-        table: the strains.
-        size: strains to keep in all parts together.
-        seed: seed of the choice among equals.
+    others evenly over their numbers of deletions, as by torchcell's ``PerturbationSubsetDataModule``. The seed chooses
+    among equals.
 
     Raises:
         DataError: there are fewer than ``size`` strains to choose from.
     """
-    eligible = parts != UNUSED
-    if eligible.sum() < size:
+    if (used := int((parts != UNUSED).sum())) < size:
         raise DataError(
             "the subset is larger than what it is taken from",
             got=f"size {size:,}",
-            expected=f"at most {int(eligible.sum()):,} strains",
+            expected=f"at most {used:,} strains",
             do="lower the size of the subset",
         )
     order = shuffled(strain_keys(table), seed)
@@ -153,12 +125,6 @@ def fewer_training_strains(parts: Parts, table: Strains, share: float, seed: int
     """Keep a share of the training strains, one at least; the others become unused, and all other parts stay.
 
     Shares are nested: with one seed, the strains of a smaller share are among those of a larger one.
-
-    Args:
-        parts: [S] the whole split.
-        table: the strains.
-        share: share of the training strains to keep, more than 0.
-        seed: seed of the choice.
     """
     train = np.flatnonzero(parts == TRAIN)
     order = np.argsort(shuffled(strain_keys(table), seed)[train], kind="stable")
@@ -207,13 +173,7 @@ class Split:
     @property
     def meta(self) -> dict[str, Any]:
         """Return everything but the parts, for a record."""
-        return {
-            "kind": self.kind,
-            "seed": self.seed,
-            "parameters": self.parameters,
-            "store_sha256": self.store_sha256,
-            "counts": self.counts,
-        }
+        return {name: getattr(self, name) for name in ("kind", "seed", "parameters", "store_sha256", "counts")}
 
     @cached_property
     def sha256(self) -> str:
@@ -363,8 +323,6 @@ def read_split(path: Path, config: SplitConfig, strains: Sized, store_sha256: st
         if len(split.part) != len(strains):
             raise DataError(f"split '{path}' has the wrong length", got=len(split.part), expected=len(strains))
         return split
-    if not path.is_file():
-        raise DataError(f"split '{path}' not found", expected="a JSON file with strain numbers", do="check the path")
     parts = read_index_file(path, len(strains), config.unlisted)
     parameters = {"file": path.name, "file_sha256": sha256_file(path), "unlisted": config.unlisted}
     return Split(parts, config.kind, config.seed, parameters, store_sha256)

@@ -347,21 +347,16 @@ def test_a_file_makes_a_split_with_its_hash(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({**GOOD, "test": [2, 5, 7]}, r"strains of `test` that the store does not have\n.*7\n.*0 … 6\n"),
-        ({**GOOD, "val": [-1, 1]}, r"strains of `val` that the store does not have\n.*-1\n"),
+        ({**GOOD, "test": [2, 5, 7]}, r"lists strains that the store does not have\n.*7\n.*0 … 6\n"),
+        ({**GOOD, "val": [-1, 1]}, r"lists strains that the store does not have\n.*-1\n"),
         ({**GOOD, "val": [1, 3]}, r"lists strains more than once\n.*3\n.*each strain in one of train, val"),
         ({**GOOD, "test": [2, 2, 5]}, r"lists strains more than once\n.*2\n"),
         ({**GOOD, "train": [0, 3, 4]}, r"does not list every strain of the store\n.*6 of 7; not 6\n"),
-        ({"train": [0], "test": [1]}, r"has no `val`, or two\n.*keys train, test\n"),
-        ({**GOOD, "validation": [1]}, r"has no `val`, or two\n"),
-        ([0, 1], r"has no `train`, or two\n.*list\n"),
-        (
-            {"methods": [], "train": {"a": {"indices": [0]}}, "val": {}, "test": {}},
-            r"`train` is no list.*\n.*\n.*details",
-        ),
-        ({**GOOD, "val": [1.0]}, r"`val` is no list of strain numbers\n"),
-        ({**GOOD, "val": [True]}, r"`val` is no list of strain numbers\n"),
-        ({**GOOD, "val": [10**30]}, r"`val` is no list of strain numbers\n"),
+        ({"train": [0], "test": [1]}, r"is no JSON of three lists\n"),
+        ({**GOOD, "validation": [1]}, r"is no JSON of three lists\n"),
+        ([0, 1], r"is no JSON of three lists\n"),
+        ({"train": {"a": {"indices": [0]}}, "val": {}, "test": {}}, r"a part is no list.*\n.*\n.*details"),
+        *(({**GOOD, "val": [odd]}, r"a part is no list of strain numbers\n") for odd in (1.0, True, 10**30)),
     ],
 )
 def test_a_file_that_does_not_fit(tmp_path: Path, content: Any, message: str) -> None:
@@ -372,10 +367,9 @@ def test_a_file_that_does_not_fit(tmp_path: Path, content: Any, message: str) ->
 def test_a_file_that_is_no_json_or_not_there(tmp_path: Path) -> None:
     path = tmp_path / "torn.json"
     path.write_text('{"train": [0, 1')
-    with pytest.raises(DataError, match=r"torn.json' is no JSON\n"):
-        read_index_file(path, 7, "refuse")
-    with pytest.raises(DataError, match=r"split '.*nowhere.json' not found\n"):
-        make_split(SplitConfig("file", path=str(tmp_path / "nowhere.json")), random_table(7, 20), SHA256)
+    for name in ("torn", "nowhere"):
+        with pytest.raises(DataError, match=rf"split '.*{name}.json' is no JSON of three lists\n  got: "):
+            make_split(SplitConfig("file", path=str(tmp_path / f"{name}.json")), random_table(7, 20), SHA256)
 
 
 def test_empty_lists_leave_a_part_empty(tmp_path: Path) -> None:
