@@ -6,7 +6,6 @@ import io
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from dglcell.data.columns import P_VALUE, REPLICATES, SD
-from dglcell.data.config import KINDS, PARTS, TEST, TRAIN, UNUSED, VALIDATION
-from dglcell.data.partition import gene_set_keys, query_pair_keys
+from dglcell.data.config import KINDS
+from dglcell.data.partition import gene_set_keys
 from dglcell.data.sources import SourceInfo
 from dglcell.data.split import Split
 from dglcell.data.store import Store
@@ -24,14 +23,6 @@ from dglcell.data.strains import Strains
 from dglcell.errors import count, printable
 
 HISTOGRAM_BINS = 16
-
-
-def deletion_counts(num_deletions: NDArray[np.int64]) -> dict[int, int]:
-    """Return how many strains have each number of deletions, in ascending order."""
-    numbers, strains = np.unique(num_deletions, return_counts=True)
-    return dict(zip(numbers.tolist(), strains.tolist(), strict=True))
-
-
 BARS = "▁▂▃▄▅▆▇█"
 LABEL_WIDTH = 13
 TEXT_WIDTH = 80
@@ -79,7 +70,8 @@ def format_table_stats(table: Strains) -> str:
         for name, numbers in table.of_kind(REPLICATES).items()
         if (numbers > 1).any()
     )
-    deletions = ", ".join(f"{n:,} with {number}" for number, n in deletion_counts(table.num_deletions).items())
+    numbers = zip(*np.unique(table.num_deletions, return_counts=True), strict=True)
+    deletions = ", ".join(f"{strains:,} with {number}" for number, strains in numbers)
     # With counts numpy sorts the keys. Without, it hashes them, which takes 30 times as long for 20 million strains.
     gene_sets = len(np.unique(gene_set_keys(table), return_counts=True)[0])
     frequency = np.bincount(table.targets, minlength=len(table.names))
@@ -117,81 +109,6 @@ def split_in_words(split: Split, sizes: Mapping[str, int]) -> str:
     return f"strains  {strains} (split {split.kind}, seed {split.seed})"
 
 
-def describe_split(split: Split, table: Strains, used: NDArray[np.bool_] | None = None) -> str:
-    """Describe each part of a split in a line, and say what the split can show.
-
-    A line counts the part's strains by number of deletions and says how much of them training has seen.
-
-    Args:
-        split: a split of the strains of ``table``.
-        table: the strains as read from the store.
-        used: [S] whether a strain is trained and evaluated on; others, whose genes or labels are lacking, count as
-            unused. All where None.
-    """
-    sha256 = split.sha256
-    if used is not None and not used.all():
-        split = replace(split, part=np.where(used, split.part, UNUSED).astype(split.part.dtype))
-    numbers = sorted(deletion_counts(table.num_deletions))
-    strain_of_gene = np.repeat(np.arange(len(table)), table.num_deletions)
-    genes_of = [np.unique(table.targets[(split.part == part)[strain_of_gene]]) for part in range(len(PARTS))]
-    known = _known_in_training(split, table)
-    rows = []
-    for part, name in [*enumerate(PARTS), (UNUSED, "unused")]:
-        chosen = split.part == part
-        if part == UNUSED and not chosen.any():
-            continue
-        found = deletion_counts(table.num_deletions[chosen])
-        overlap = [""] * 4
-        if part != UNUSED:
-            overlap[0] = f"{len(genes_of[part]):,}"
-        if part in (VALIDATION, TEST):
-            overlap[1] = f"{len(np.setdiff1d(genes_of[part], genes_of[TRAIN])):,}"
-            overlap[2:] = [f"{seen[of].mean():.1%}" if (of := chosen & among).any() else "" for seen, among in known]
-        share = f"{chosen.sum() / len(table):.1%}"
-        rows.append((name, f"{chosen.sum():,}", share, *(f"{found.get(n, 0):,}" for n in numbers), *overlap))
-    columns = [f"{n} del." for n in numbers]
-    title = ", ".join(_settings({"seed": split.seed, **split.parameters}))
-    legend = (
-        "del.: strains by their number of deletions; new: genes that no training strain deletes; known: strains whose "
-        "genes all occur in training; pair: strains whose query pair does"
-    )
-    return "\n".join(
-        (
-            textwrap.fill(f"{split.kind} split ({title})", TEXT_WIDTH),
-            _table(("part", "strains", "share", *columns, "genes", "new", "known", "pair"), rows),
-            textwrap.fill(legend, TEXT_WIDTH),
-            textwrap.fill(f"{split.kind}: {KINDS[split.kind]}", TEXT_WIDTH),
-            f"split sha256 {sha256}",
-        )
-    )
-
-
-def _settings(parameters: Mapping[str, Any]) -> list[str]:
-    said = []
-    for key, value in parameters.items():
-        if isinstance(value, Mapping):
-            said += [f"{key} {below}" for below in _settings(value)]
-        elif value is not None:
-            said.append(f"{key} {value}")
-    return said
-
-
-def _known_in_training(split: Split, table: Strains) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
-    """Return which strains have only genes that occur in training, and which have a query pair that does, [S].
-
-    Each comes with the strains among which it was asked.
-    """
-    train = split.part == TRAIN
-    strain_of_gene = np.repeat(np.arange(len(table)), table.num_deletions)
-    new = ~np.isin(np.arange(len(table.names)), table.targets[train[strain_of_gene]])
-    genes = np.bincount(strain_of_gene, weights=new[table.targets], minlength=len(table)) == 0
-    paired, pairs = query_pair_keys(table)
-    _, group = np.unique(pairs, return_inverse=True)
-    has_pair, pair = np.zeros((2, len(table)), bool)
-    has_pair[paired], pair[paired] = True, (np.bincount(group, train[paired]) > 0)[group]
-    return [(genes, table.num_deletions > 0), (pair, has_pair)]
-
-
 FETCH, BY_HAND = "fetch", "by hand"
 STATES = {
     FETCH: "fetch: `dglcell data fetch NAME` downloads the raw files; MB are those of the download, where it is known.",
@@ -203,19 +120,13 @@ STATES = {
 def format_sources(sources: Iterable[SourceInfo]) -> str:
     """Format a row for each source, then what its columns mean and the publications."""
     sources = list(sources)
-    rows = [
-        (
-            source.name,
-            re.split("[:.] ", source.description)[0].rstrip("."),
-            "".join(re.findall(r"^[\d,]+|^any$", source.size)),
-            _where(source),
-        )
-        for source in sources
-    ]
+    rows = []
+    for source in sources:
+        holds, size = re.split("[:.] ", source.description)[0].rstrip("."), re.findall(r"^[\d,]+|^any$", source.size)
+        rows.append((source.name, holds, "".join(size), _where(source)))
     states = {row[-1].partition(",")[0] for row in rows}
-    table = _table(
-        ("data set", "what it holds", "rows", "raw files"), rows, left=(0, 1, 3), width=TEXT_WIDTH, wrapped=(1, 2)
-    )
+    header = "data set", "what it holds", "rows", "raw files"
+    table = _table(header, rows, left=(0, 1, 3), width=TEXT_WIDTH, wrapped=(1, 2))
     notes = [textwrap.fill(text, TEXT_WIDTH) for state, text in STATES.items() if state in states]
     cited = [
         f"{source.name} ({source.organism}; {re.split(' ?[;(]', source.licence)[0]}): {source.citation}"
@@ -227,12 +138,10 @@ def format_sources(sources: Iterable[SourceInfo]) -> str:
 
 
 def _where(source: SourceInfo) -> str:
-    if source.available:
-        return "here"
-    if source.download is None:
-        return BY_HAND
-    megabytes = source.download / 1e6
-    return FETCH if not megabytes else f"{FETCH}, {megabytes:,.0f} MB" if megabytes >= 1 else f"{FETCH}, < 1 MB"
+    if source.available or source.download is None:
+        return "here" if source.available else BY_HAND
+    size = "< 1" if source.download < 1e6 else f"{source.download / 1e6:,.0f}"
+    return f"{FETCH}, {size} MB" if source.download else FETCH
 
 
 def _table(
@@ -256,19 +165,14 @@ def _table(
 
 
 def _entries(entries: Iterable[tuple[str, str]]) -> str:
-    indent = " " * (LABEL_WIDTH + 1)
-    return "\n".join(
-        textwrap.fill(
-            text,
-            TEXT_WIDTH,
-            initial_indent=f"{label:<{LABEL_WIDTH}} ",
-            subsequent_indent=indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+    form: dict[str, Any] = {"subsequent_indent": " " * (LABEL_WIDTH + 1)}
+    form |= {"break_long_words": False, "break_on_hyphens": False}
+    filled = [
+        textwrap.fill(text, TEXT_WIDTH, initial_indent=f"{label:<{LABEL_WIDTH}} ", **form)
         for label, text in entries
         if text
-    )
+    ]
+    return "\n".join(filled)
 
 
 def _number(value: float) -> str:

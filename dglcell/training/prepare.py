@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,7 +16,7 @@ from dglcell.config.experiment import Config
 from dglcell.data.columns import BLOCKED, CONDITION, MEDIUM, Column
 from dglcell.data.config import EVALUATED, PARTS
 from dglcell.data.dataset import Normaliser, strains_of_cell
-from dglcell.data.report import describe_split, split_in_words
+from dglcell.data.report import split_in_words
 from dglcell.data.sources import Computed, cache_folder, load_source, source_files
 from dglcell.data.sources.source import Work
 from dglcell.data.split import Split, make_split
@@ -318,10 +317,6 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
     seen = config.model.conditions
     table = table.with_conditions(table.conditions if seen is None else seen)
     dataset = strains_of_cell(table, cell.genes, config.data.phenotypes, config.data.unknown_genes)
-    if new:
-        used = np.zeros(len(table), dtype=bool)
-        used[dataset.rows.numpy()] = True
-        log.debug("%s", describe_split(split, table, used))
     dataset = with_blocked(dataset, cell, config)
     parts = split_parts(split, dataset)
     if new:

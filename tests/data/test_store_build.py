@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from dglcell.data import store_build
 from dglcell.data.columns import condition_columns
-from dglcell.data.report import describe_split, describe_store, format_stats, format_table_stats
-from dglcell.data.split import Split
+from dglcell.data.report import describe_store, format_stats, format_table_stats
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
 from dglcell.data.strains import Strains
@@ -244,22 +243,3 @@ def test_statistics_are_a_table(tmp_path: Path) -> None:
     assert "40 of 40 names" in text
     replicated = int((table.of_kind("replicates")["fitness"] > 1).sum())
     assert f"fitness: {replicated:,} strains with 2 to 3 measurements" in text
-
-
-def test_a_split_counts_what_is_trained() -> None:
-    table = table_of([["A"], ["A", "B"], ["B", "C"], ["C", "D"], ["A", "B", "C"]])
-    split = Split(np.array([0, 0, 1, 2, 0], np.uint8), "random", 7, {}, "5" * 64)
-    text = describe_split(split, table, np.array([True, True, True, True, False]))
-    assert row(text, "train")[:3] == ["train", "2", "40.0%"]
-    assert row(text, "unused")[:3] == ["unused", "1", "20.0%"]
-    assert split.sha256 in text
-
-
-def test_a_split_tells_what_of_a_part_training_has_seen_and_what_that_shows() -> None:
-    strains = [["A", "B", "X"], ["C"], ["B", "A", "Y"], ["A", "X", "B"], ["B"], ["C", "X", "Z"], ["A", "B"]]
-    split = Split(np.array([0, 0, 2, 2, 2, 2, 2], np.uint8), "pair_disjoint", 7, {}, "5" * 64)
-    text = describe_split(split, table_of(strains))
-    # Known genes: A X B, B and A B of five; known query pairs: B A Y and A B of the four that have one.
-    assert row(text, "test ")[-2:] == ["60.0%", "50.0%"]
-    assert row(text, "validation")[-2:] == ["0", "0"]  # no strain: no share either
-    assert "pair_disjoint: the query pairs of test strains do not occur in training" in text
