@@ -56,19 +56,6 @@ def test_kuzmin2020_scores_go_by_kind_and_controls_are_double_mutants(
     assert table.provenance.parameters["replicates"] == "mean"
 
 
-def test_kuzmin2018_label_is_the_share_that_is_negative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (
-        "allele_a,allele_b,allele_c,n_not_negative,n_negative,orf_a,orf_b,orf_c,kind\n"
-        "act1-129,hoΔ,ost3Δ,0,2,YFL039C,YDL227C,YOR085W,digenic\n"
-        "cnb1Δ,hoΔ,swt1Δ,1,0,YKL190W,YDL227C,YOR166C,digenic\n"
-        "x,hoΔ,y,1,1,YAL001C,YDL227C,YAL002W,digenic\n"
-        "bud2Δ,cln1Δ,cln2Δ,0,1,YKL092C,YMR199W,YPL256C,trigenic\n"
-    )
-    table = small("kuzmin2018_dataS2_orf", text, tmp_path, monkeypatch)
-    assert table.genotypes[0] == ["YFL039C", "YOR085W"]
-    assert table.phenotypes["negative_interaction"].tolist() == [1.0, 0.0, 0.5, 1.0]
-
-
 def test_tong2004_either_direction_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (
         "query,array,interact,recip\nYCR009C,YAL013W,1,True\nYCL016C,YCL061C,2,True\nYMR263W,YML009C,0,False\n"
@@ -145,7 +132,6 @@ EXPECTED = {
         1_211,
         {"trigenic_interaction": 3_683, "digenic_interaction": 5_821, "fitness": 9_504},
     ),
-    "kuzmin2018_dataS2_orf": ([0, 0, 14_045, 3_192], 1_312, {"negative_interaction": 17_237}),
     "tong2004_tested_pairs": ([0, 0, 607_353], 4_668, {"synthetic_lethality": 607_353}),
 }
 
