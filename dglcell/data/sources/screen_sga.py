@@ -103,9 +103,6 @@ OPTIONAL = (KIND, ARRAY_TYPE)
 def read_sga(tables: Sequence[FoundTable]) -> tuple[pd.DataFrame, dict[str, str]]:
     """Read all rows of tables, one after the other.
 
-    Args:
-        tables: found, in the order wanted.
-
     Returns:
         a row for each cross, with ``CODED`` columns of categories, empty where the tables lack them, and ``NUMBERS`` in
         float32, NaN where the cell is empty; and query strain → its allele names.
@@ -120,7 +117,7 @@ def read_sga(tables: Sequence[FoundTable]) -> tuple[pd.DataFrame, dict[str, str]
     alleles: dict[str, str] = {}
     chunks: list[dict[str, Any]] = []
     for found in tables:
-        rows = 0
+        rows, do = 0, "copy or download the file again; to read a table of your own, use `data.source.name: csv`"
         try:
             for cells in _sheet(found) if found.is_sheet else _text(found):
                 rows += len(cells)
@@ -128,19 +125,10 @@ def read_sga(tables: Sequence[FoundTable]) -> tuple[pd.DataFrame, dict[str, str]
                 coded = {name: cells.get(name, pd.Series("", cells.index)).astype("category") for name in CODED}
                 chunks.append(coded | {name: _numbers(found, cells[name]) for name in NUMBERS})
         except (*DAMAGE, zipfile.BadZipFile) as error:
-            raise DataError(
-                f"'{found.name}' cannot be read to its end",
-                got=str(error),
-                expected="a text table in UTF-8 or a spreadsheet, plain, .gz or in a .zip archive",
-                do="copy or download the file again",
-            ) from error
+            raise DataError(f"'{found.name}' cannot be read to its end", got=str(error), do=do) from error
         if found.table.rows not in (None, rows):
-            raise DataError(
-                f"'{found.name}' does not have the rows that were published: cut off, or another version",
-                got=f"{rows:,} rows",
-                expected=f"{found.table.rows:,} rows",
-                do="download it again; to read a table of your own, use `data.source.name: csv`",
-            )
+            what = f"'{found.name}' does not have the rows that were published: cut off, or another version"
+            raise DataError(what, got=f"{rows:,} rows", expected=f"{found.table.rows:,} rows", do=do)
     if not chunks:
         raise DataError("a table has a header but no rows", expected="one row per cross")
     whole = {name: union_categoricals([chunk[name] for chunk in chunks]) for name in CODED}
@@ -151,15 +139,10 @@ def _columns_of(found: FoundTable, header: Sequence[str]) -> dict[int, str]:
     """Return position → column of each known column that a table has."""
     cells = [" ".join(cell.split()).lower() for cell in header]
     at = {column: next((cells.index(name) for name in names if name in cells), -1) for column, names in HEADERS.items()}
-    missing = [HEADERS[column][0] for column, position in at.items() if position < 0 and column not in OPTIONAL]
-    if missing:
-        raise DataError(
-            f"'{found.name}' lacks columns",
-            got=listing(header, 20),
-            expected="besides: " + listing(missing),
-            do="use the table as it was published",
-        )
-    return {position: column for column, position in at.items() if position >= 0}
+    if missing := [HEADERS[column][0] for column, place in at.items() if place < 0 and column not in OPTIONAL]:
+        expected, do = f"besides: {listing(missing)}", "use the table as it was published"
+        raise DataError(f"'{found.name}' lacks columns", got=listing(header, 20), expected=expected, do=do)
+    return {place: column for column, place in at.items() if place >= 0}
 
 
 def _text(found: FoundTable) -> Iterator[pd.DataFrame]:
@@ -176,13 +159,10 @@ def _text(found: FoundTable) -> Iterator[pd.DataFrame]:
         while block := list(islice(lines, CHUNK_ROWS)):
             numbered = [(number, line) for number, line in enumerate(block, first) if line != "\n"]
             for number, line in numbered:
-                if line.count(separator) != len(names) - 1:
-                    raise DataError(
-                        f"'{found.name}', line {number}: not as many cells as in the header",
-                        got=line.count(separator) + 1,
-                        expected=len(names),
-                        do="download the file again; a last row like this means that it is cut off",
-                    )
+                if (width := line.count(separator) + 1) != len(names):
+                    what = f"'{found.name}', line {number}: not as many cells as in the header"
+                    do = "download the file again; a last row like this means that it is cut off"
+                    raise DataError(what, got=width, expected=len(names), do=do)
             if numbered:
                 text = io.StringIO("".join(line for _, line in numbered))
                 form: dict[str, Any] = {"quoting": csv.QUOTE_NONE, "keep_default_na": False, "na_values": []}
@@ -200,9 +180,8 @@ def _sheet(found: FoundTable) -> Iterator[pd.DataFrame]:
         with found.open() as file:
             rows = CalamineWorkbook.from_filelike(file).get_sheet_by_index(0).iter_rows()
     except CalamineError as error:
-        raise DataError(
-            f"'{found.name}' is no spreadsheet", got=str(error), do="copy or download the file again"
-        ) from error
+        do = "copy or download the file again"
+        raise DataError(f"'{found.name}' is no spreadsheet", got=str(error), do=do) from error
     texts = ([str(cell) for cell in row] for row in rows)
     header = next((row for row in texts if HEADERS[QUERY][0] in [cell.strip().lower() for cell in row]), [])
     called = _columns_of(found, header)
@@ -219,11 +198,8 @@ def _numbers(found: FoundTable, cells: pd.Series) -> NDArray[np.float32]:
     wrong = numbers.isna() & known.notna()
     if wrong.any():
         line = "" if found.is_sheet else f", line {wrong.idxmax()}"
-        raise DataError(
-            f"'{found.name}'{line}: the {str(cells.name).replace('_', ' ')} is no number",
-            got=f"'{cells[wrong].iloc[0]}'",
-            do="download the file again",
-        )
+        what = f"'{found.name}'{line}: the {str(cells.name).replace('_', ' ')} is no number"
+        raise DataError(what, got=f"'{cells[wrong].iloc[0]}'", do="download the file again")
     return numbers.to_numpy(dtype=np.float32)
 
 
@@ -253,18 +229,14 @@ def parse_strain(name: str, alleles: str) -> list[tuple[str, bool]]:
     orfs, _, what = name.strip().rpartition("_")
     genes = (orfs or what).split(BOTH)
     if not all(genes):
-        raise DataError(
-            f"strain '{name}' names no gene",
-            expected="a systematic name, an underscore and the kind of strain, e.g. YBR188C_sn1898",
-            do="mend the name",
-        )
+        expected = "a systematic name, an underscore and the kind of strain, e.g. YBR188C_sn1898"
+        raise DataError(f"strain '{name}' names no gene", expected=expected, do="mend the name")
     if len(genes) == 1:
         return [(genes[0], DELETED.fullmatch(what) is not None)]
     parts = alleles.strip().split(BOTH)
     if len(parts) != len(genes):
-        raise DataError(
-            f"strain '{name}' has not as many alleles as genes", got=f"'{alleles}'", expected="e.g. ntg1Δ+hoΔ"
-        )
+        what = f"strain '{name}' has not as many alleles as genes"
+        raise DataError(what, got=f"'{alleles}'", expected="e.g. ntg1Δ+hoΔ")
     return [(gene, any(delta in part for delta in DELTAS)) for gene, part in zip(genes, parts, strict=True)]
 
 
@@ -276,10 +248,10 @@ HO_LOCUS = "YDL227C"
 def strain_genes(
     strains: Sequence[str], alleles: Mapping[str, str], index: dict[str, int]
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Read the genes of distinct strains from their names; ``HO_LOCUS`` does not count in strains of two genes.
+    """Read the genes of T distinct strains from their names; ``HO_LOCUS`` does not count in strains of two genes.
 
     Args:
-        strains: T names.
+        strains: their names.
         alleles: strain → its allele names.
         index: gene name → index; genes that are not in it yet are added.
 
@@ -310,16 +282,14 @@ class SgaScreen:
     p-value; all give the ``fitness`` of the combined mutant with its standard deviation.
     """
 
-    #: the table has a column that tells digenic from trigenic rows; otherwise all are digenic
-    states_kind: bool = False
-    states_array: bool = False  #: the table has a column with the type and temperature of the array
+    states_kind: bool = False  #: a column tells digenic from trigenic rows; otherwise all are digenic
+    states_array: bool = False  #: a column has the type and temperature of the array
 
     @property
     def options(self) -> tuple[str, ...]:
         """Return the keys of the laboratory section that apply."""
-        kind = ("kind",) if self.states_kind else ()
-        array = ("temperature",) if self.states_array else ()
-        return ("tables", "deletions_only", *kind, *array)
+        stated = {"kind": self.states_kind, "temperature": self.states_array}
+        return ("tables", "deletions_only", *(key for key, is_stated in stated.items() if is_stated))
 
     def read(self, tables: Sequence[FoundTable], config: LaboratoryConfig, provenance: Provenance) -> Strains:
         """Return the rows that the configuration asks for."""
@@ -350,20 +320,16 @@ class SgaScreen:
                 counts |= {f"rows_{label or 'of_no_kind'}": int(number) for label, number in tally.items()}
         stray = set(rows[KIND].cat.categories) - {DIGENIC, TRIGENIC}
         if self.states_kind and stray:
-            raise DataError(
-                "a row is neither digenic nor trigenic",
-                got=listing(map(repr, sorted(stray))),
-                expected=f"'{DIGENIC}' or '{TRIGENIC}' in the column of the combined mutant's type",
-                do="use the table as it was published",
-            )
-        if config.kind:
-            wanted = rows[KIND] == config.kind
-            counts["rows_of_another_kind"] = int((~wanted).sum())
-            rows = rows[wanted]
-        if config.temperature is not None:
-            wanted = rows[ARRAY_TYPE].str.endswith(str(config.temperature))
-            counts["rows_of_another_array"] = int((~wanted).sum())
-            rows = rows[wanted]
+            what, got = "a row is neither digenic nor trigenic", listing(map(repr, sorted(stray)))
+            raise DataError(what, got=got, do="use the table as it was published")
+        of_array, temperature = rows[ARRAY_TYPE].str, str(config.temperature)
+        for is_asked, what, wanted in (
+            (config.kind, "rows_of_another_kind", rows[KIND] == config.kind),
+            (config.temperature, "rows_of_another_array", of_array.endswith(temperature)),
+        ):
+            if is_asked:
+                counts[what] = int((~wanted[rows.index]).sum())
+                rows = rows[wanted[rows.index]]
         return rows, counts
 
 
@@ -388,9 +354,7 @@ def _measured(rows: Strains, missing: str) -> Strains:
     measured: NDArray[np.bool_] = np.any([~np.isnan(values) for values in rows.phenotypes.values()], axis=0)
     lacking = int((~measured).sum())
     if missing == "refuse" and lacking:
-        raise DataError(
-            f"'{rows.provenance.source}': no phenotype is measured in a row",
-            got=genes_of(rows, int(np.argmin(measured))) + and_more(int(lacking) - 1, "row"),
-            do="set `missing: drop` to leave such rows out",
-        )
+        got = genes_of(rows, int(np.argmin(measured))) + and_more(lacking - 1, "row")
+        do = "set `missing: drop` to leave such rows out"
+        raise DataError(f"'{rows.provenance.source}': no phenotype is measured in a row", got=got, do=do)
     return keep(rows, measured, rows_not_measured=lacking)
