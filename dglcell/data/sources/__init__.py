@@ -78,24 +78,18 @@ class SourceConfig:
             return
         else:
             known = (*LOADERS, *LABORATORIES, *installed_names("source"))
-            raise ConfigError(
-                f"no data source is called '{self.name}'",
-                expected=f"one of {', '.join(known)}, or {FORM}",
-                do=did_you_mean(self.name, known, "see `dglcell data list`"),
-            )
+            expected = f"one of {', '.join(known)}, or {FORM}"
+            do = did_you_mean(self.name, known, "see `dglcell data list`")
+            raise ConfigError(f"no data source is called '{self.name}'", expected=expected, do=do)
         if self.options is not None:
-            raise ConfigError(
-                f"`data.source.options` is for a {FORM}",
-                got=f"`data.source.name: {self.name}`",
-                do=f"remove the key; the keys of '{self.name}' are in a section of their own",
-            )
+            got, do = f"`data.source.name: {self.name}`", "remove the key; a section of its own has the options"
+            raise ConfigError(f"`data.source.options` is for a {FORM}", got=got, do=do)
 
     @property
     def shaping(self) -> dict[str, Any]:
         """Return the options in use, as plain containers, without those that change no strain."""
         own = self.own()
-        options = asdict(own.config if own else getattr(self, self.name, self.laboratory))
-        return {name: value for name, value in options.items() if name != "processes"}
+        return _shaping(own.config if own else getattr(self, self.name, self.laboratory))
 
     def own(self) -> Source | None:
         """Make the source, where it is a class of the user's own.
@@ -106,6 +100,10 @@ class SourceConfig:
         known = self.name in LOADERS or self.name in LABORATORIES
         kind: type[Source] | None = None if known else find_class("source", self.name)
         return None if kind is None else kind(read_options(kind.Config, self.options or {}, "data.source.options"))
+
+
+def _shaping(options: Any) -> dict[str, Any]:
+    return {name: value for name, value in asdict(options).items() if name != "processes"}
 
 
 def load_source(config: SourceConfig, raw: str | None = None) -> Strains:
@@ -148,12 +146,12 @@ def source_files(config: SourceConfig, raw: str | None = None) -> list[Path]:
     own = config.own()
     if own is not None:
         return _files_of(own, raw)
-    paths: list[str | None] = []
-    if config.name == "insilico":
-        paths = [config.insilico.model] if config.insilico.model not in {*SHIPPED, *MODELS} else []
-    else:
-        for part in config.union.parts if config.name == "union" else [config]:
-            paths += [part.csv.path, part.csv.aliases] if part.name == "csv" else []
+    parts = config.union.parts if config.name == "union" else [config] if config.name == "csv" else []
+    paths: list[str | None] = [
+        path for part in parts if part.name == "csv" for path in (part.csv.path, part.csv.aliases)
+    ]
+    if config.name == "insilico" and config.insilico.model not in {*SHIPPED, *MODELS}:
+        paths = [config.insilico.model]
     found = []
     for path in filter(None, paths):
         with suppress(DataError):
@@ -182,35 +180,27 @@ def list_sources(raw: str | None = None) -> list[SourceInfo]:
     Args:
         raw: folder of raw files; the environment variable ``DGLCELL_RAW`` where None.
     """
-    own = [
-        SourceInfo(
-            "insilico",
-            "any",
-            "single, double and triple deletions of a metabolic model by flux balance analysis",
-            "Orth, Thiele & Palsson 2010, Nat Biotechnol 28:245",
-            "computed",
-            "428,673 strains for `textbook`",
-            available=True,
+    growth = "single, double and triple deletions of a metabolic model by flux balance analysis"
+    flux_balance, sizes = "Orth, Thiele & Palsson 2010, Nat Biotechnol 28:245", "428,673 strains for `textbook`"
+    own = "a table of your own: gene columns and phenotype columns"
+    joined = "the strains of several sources, genes matched by name"
+    return [
+        SourceInfo("insilico", "any", growth, flux_balance, "computed", sizes, available=True),
+        SourceInfo("csv", "any", own, "", "yours", "any", available=True),
+        SourceInfo("union", "any", joined, "", "theirs", "any", available=True),
+        *(
+            SourceInfo(
+                name,
+                screen.organism,
+                screen.description,
+                screen.citation,
+                screen.licence,
+                "rows not counted" if screen.rows is None else f"{screen.rows:,} rows",
+                available=all(file.is_here(raw) for file in screen.files),
+                download=screen.download,
+            )
+            for name, screen in LABORATORIES.items()
         ),
-        SourceInfo(
-            "csv", "any", "a table of your own: gene columns and phenotype columns", "", "yours", "any", available=True
-        ),
-        SourceInfo(
-            "union", "any", "the strains of several sources, genes matched by name", "", "theirs", "any", available=True
-        ),
-    ]
-    return own + [
-        SourceInfo(
-            name,
-            screen.organism,
-            screen.description,
-            screen.citation,
-            screen.licence,
-            "rows not counted" if screen.rows is None else f"{screen.rows:,} rows",
-            available=all(file.is_here(raw) for file in screen.files),
-            download=screen.download,
-        )
-        for name, screen in LABORATORIES.items()
     ]
 
 
@@ -256,18 +246,14 @@ class Computed:
         if fba is not None:
             from dglcell.data.sources.fba_growth import FbaGrowth  # needs the solver
 
-            made[fba.name] = FbaGrowth(settled(fba, cell))
+            made[fba.name] = FbaGrowth(_settled(fba, cell))
         return cls(made | {name: one.simulator(f"data.computed.{name}") for name, one in own.items()})
 
     @property
     def shaping(self) -> dict[str, Any]:
         """Return what the columns depend on, as plain containers."""
         return {
-            name: {
-                "simulator": type(one).__name__,
-                **{key: value for key, value in asdict(one.config).items() if key != "processes"},
-            }
-            for name, one in self.simulators.items()
+            name: {"simulator": type(one).__name__, **_shaping(one.config)} for name, one in self.simulators.items()
         }
 
     def files(self, raw: str | None) -> list[Path]:
@@ -288,42 +274,28 @@ class Computed:
         """
         if not self.simulators:
             return strains
-        there = {column.name for column in strains.columns}
         columns = {}
         for name, simulator in self.simulators.items():
-            if name in there:
-                raise DataError(
-                    f"the strains have a column '{name}', so that none of this name can be computed",
-                    do="give the computed column another name, e.g. `data.fba.name: fba`",
-                )
+            if any(column.name == name for column in strains.columns):
+                what = f"the strains have a column '{name}', so that none of this name can be computed"
+                raise DataError(what, do="give the computed column another name, e.g. `data.fba.name: fba`")
             columns[name] = np.asarray(simulator.compute(strains, work), dtype=np.float32)
             if columns[name].shape != (len(strains),):
-                raise DataError(
-                    f"`data.computed.{name}`: the class computes something other than a number for each strain",
-                    got=f"shape {columns[name].shape}",
-                    expected=f"({len(strains)},)",
-                )
+                what = f"`data.computed.{name}`: the class computes something other than a number for each strain"
+                raise DataError(what, got=f"shape {columns[name].shape}", expected=f"({len(strains)},)")
         files = {path.name: sha256_file(path) for path in self.files(work.raw)}
         before = strains.provenance
-        provenance = replace(
-            before, files={**before.files, **files}, parameters={**before.parameters, COMPUTED: self.shaping}
-        )
+        parameters = {**before.parameters, COMPUTED: self.shaping}
+        provenance = replace(before, files={**before.files, **files}, parameters=parameters)
         return strains.with_(columns={**strains.columns, **condition_columns(columns)}, provenance=provenance)
 
 
-def settled(fba: FbaConfig, cell: CellConfig) -> FbaConfig:
-    """Return the configuration with the model and the media of the cell where it names none.
-
-    Raises:
-        ConfigError: neither names a model.
-    """
+def _settled(fba: FbaConfig, cell: CellConfig) -> FbaConfig:
+    """Return the configuration with the model and the media of the cell where it names none."""
     model = fba.model or cell.model
     if model is None:
-        raise ConfigError(
-            "`data.fba` needs a metabolic model",
-            got="`data.fba.model: null` and `cell.model: null`",
-            do="name one, e.g. `data.fba.model: iJO1366`",
-        )
+        got, do = "`data.fba.model: null` and `cell.model: null`", "name one, e.g. `data.fba.model: iJO1366`"
+        raise ConfigError("`data.fba` needs a metabolic model", got=got, do=do)
     return replace(fba, model=model, media=cell.media if fba.media is None else fba.media)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from dglcell.checks import (
@@ -21,9 +21,6 @@ from dglcell.data.columns import MEDIUM
 from dglcell.data.sources.guides import GuideConfig
 from dglcell.errors import ConfigError, listing
 from dglcell.graph.media import MediaChanges, check_media
-
-# Configuration of tables of strains in text files.
-
 
 DECIMALS = (".", ",")
 Missing = Annotated[str, one_of("refuse", "drop")]
@@ -79,20 +76,15 @@ class CsvConfig:
     def validate(self, where: str = "data.source.csv") -> None:
         """Check the keys against each other.
 
-        Args:
-            where: the name of this section, for the message.
-
         Raises:
-            ConfigError: a key is missing or wrong.
+            ConfigError: a key of the section ``where`` is missing or wrong.
         """
         check_values(self, where)
-        spared = {"genes": self.has_conditions, "phenotypes": bool(self.by_medium)}
-        for key, value, example in (
-            ("path", self.path, "strains.csv"),
-            ("genes", self.genes, "[gene_1, gene_2]"),
-            ("phenotypes", self.phenotypes, "{fitness: fitness}"),
-        ):
-            if not value and not spared.get(key):
+        needed = [("path", self.path, "strains.csv")]
+        needed += [] if self.has_conditions else [("genes", ", ".join(self.genes), "[gene_1, gene_2]")]
+        needed += [] if self.by_medium else [("phenotypes", ", ".join(self.phenotypes), "{fitness: fitness}")]
+        for key, value, example in needed:
+            if not value:
                 raise ConfigError(f"the CSV source needs `{where}.{key}`", do=f"set e.g. `{where}.{key}: {example}`")
         if self.strengths and len(self.strengths) != len(self.genes):
             raise ConfigError(
@@ -116,16 +108,9 @@ class CsvConfig:
         of_media = {name for columns in self.sds_by_medium.values() for name in columns}
         keys = {"p_values": self.p_values, "sds": self.sds, "units": self.units, "sds_by_medium": of_media}
         for key, columns in keys.items():
-            stray = sorted(set(columns) - measured)
-            if stray:
-                raise ConfigError(
-                    f"`{where}.{key}` names phenotypes that `phenotypes` beside it does not",
-                    got=listing(stray),
-                    expected=listing(sorted(measured)),
-                )
-
-
-# Configuration of the in-silico screen; apart from it, so that reading a configuration needs no cobra.
+            if stray := sorted(set(columns) - measured):
+                what = f"`{where}.{key}` names phenotypes that `phenotypes` beside it does not"
+                raise ConfigError(what, got=listing(stray), expected=listing(sorted(measured)))
 
 
 LONGEST_SOLVE = 1_000_000
@@ -262,23 +247,13 @@ class LaboratoryConfig:
     replicates: Replicates = "mean"  #: what to do with rows of the same genes: ``mean`` or ``refuse``
 
     def check_applies(self, screen: str, options: tuple[str, ...], key: str = "data.source.laboratory") -> None:
-        """Refuse keys that were set and mean nothing for a screen.
-
-        Args:
-            screen: its name.
-            options: the keys that apply to it, besides those that apply to all.
-            key: the name of this section, for the message.
+        """Refuse keys that were set and mean nothing for a screen, to which ``options`` and two others apply.
 
         Raises:
-            ConfigError: a key was set that does not apply.
+            ConfigError: a key of the section ``key`` was set that does not apply.
         """
-        default = LaboratoryConfig()
-        applicable = ("missing", "replicates", *options)
-        for option in fields(self):
-            name = option.name
-            if name not in applicable and getattr(self, name) != getattr(default, name):
-                raise ConfigError(
-                    f"`{key}.{name}` does not apply to '{screen}': its file does not say",
-                    got=getattr(self, name),
-                    do=f"remove the key; those that apply are {', '.join(applicable)}",
-                )
+        applicable, default = ("missing", "replicates", *options), LaboratoryConfig()
+        for name, value in vars(self).items():
+            if name not in applicable and value != getattr(default, name):
+                what = f"`{key}.{name}` does not apply to '{screen}': its file does not say"
+                raise ConfigError(what, got=value, do=f"remove the key; those that apply are {', '.join(applicable)}")

@@ -40,11 +40,8 @@ def strain_numbers(rows: Strains) -> NDArray[np.int64]:
 def concatenate(parts: Sequence[Strains], provenance: Provenance) -> Strains:
     """Join the rows of ``parts``, one part after the other; a phenotype that a part lacks is not measured in its rows.
 
-    Crosses of different parts are different; a row whose strains are not named is a cross of its own.
-
-    Args:
-        parts: at least one.
-        provenance: the provenance of all parts together.
+    Crosses of different parts are different; a row whose strains are not named is a cross of its own. ``provenance`` is
+    that of all parts together.
     """
     apart, first = [], 0
     for part in parts:
@@ -84,11 +81,8 @@ def merge_replicates(rows: Strains, policy: str = MEAN) -> Strains:
     first, sizes = np.flatnonzero(np.diff(np.maximum.accumulate(keys), prepend=-1)), np.bincount(keys)
     if policy == REFUSE and len(first) < len(keys):
         again = int(np.flatnonzero(~np.isin(np.arange(len(keys)), first))[0])
-        raise DataError(
-            f"'{rows.provenance.source}': a strain has several rows",
-            got=genes_of(rows, again) + and_more(len(keys) - len(first) - 1, "row"),
-            do="set `replicates: mean`",
-        )
+        got = genes_of(rows, again) + and_more(len(keys) - len(first) - 1, "row")
+        raise DataError(f"'{rows.provenance.source}': a strain has several rows", got=got, do="set `replicates: mean`")
     if not len(rows):
         raise DataError(f"'{rows.provenance.source}': no strain is left", do="loosen its filters")
     return _merge(rows, keys, first, sizes)
@@ -115,24 +109,13 @@ def _merge(rows: Strains, keys: NDArray[np.int64], first: NDArray[np.int64], siz
         replicate_rows_merged=len(keys) - len(first),
         genes=len(used),
     )
-    return Strains(
-        tuple(rows.names[gene] for gene in used),
-        targets.astype(np.int32),
-        strains.offsets,
-        columns_of(
-            phenotype=means,
-            p_value={
-                name: np.where(single, values[first], np.nan).astype(np.float32)
-                for name, values in rows.of_kind(P_VALUE).items()
-            },
-            sd=sds,
-            replicates=replicates,
-        )
-        | {column: values for column, values in strains.columns.items() if column.kind == CONDITION},
-        units={name: rows.units.get(name, "") for name in means},
-        provenance=rows.provenance,
-        strengths=strains.strengths,
-    )
+    p_values = {name: np.where(single, values[first], np.nan) for name, values in rows.of_kind(P_VALUE).items()}
+    p_values = {name: values.astype(np.float32) for name, values in p_values.items()}
+    columns = columns_of(phenotype=means, p_value=p_values, sd=sds, replicates=replicates)
+    columns |= {column: values for column, values in strains.columns.items() if column.kind == CONDITION}
+    names, units = tuple(rows.names[gene] for gene in used), {name: rows.units.get(name, "") for name in means}
+    targets = targets.astype(np.int32)
+    return Strains(names, targets, strains.offsets, columns, units, rows.provenance, strains.strengths)
 
 
 def _drop_copies(rows: Strains, keys: NDArray[np.int64]) -> tuple[Strains, NDArray[np.int64]]:
@@ -157,7 +140,6 @@ def mean_and_sd(
     Args:
         values: [rows] measurements; NaN where there is none.
         keys: [rows] strain of each row, 0 … strains − 1.
-        strains: number of strains S.
 
     Returns:
         [S] mean, NaN without a measurement, and [S] standard deviation (n − 1), NaN with fewer than two.

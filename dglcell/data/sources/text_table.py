@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gc
 import gzip
 import io
 import os
@@ -11,8 +10,8 @@ import posixpath
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -31,22 +30,9 @@ MOST_ABOVE = 20
 """The first lines, one of which has the header."""
 
 Numbered = list[tuple[int, list[str]]]
-"""This lists line number and cells of rows."""
+"""Line number and cells of rows."""
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Look for no garbage while many lists are made, which takes longer than making them."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
-
-
-@_uncollected()
 def read_rows(path: Path, *, keep_blank: bool = False) -> Rows:
     """Read a table: a spreadsheet's first sheet or Parquet (told by the name), or text, plain or gzipped.
 
@@ -72,8 +58,13 @@ def read_rows(path: Path, *, keep_blank: bool = False) -> Rows:
     if kind != ".parquet":
         rows = rows[_header(rows, is_sheet=kind in SUFFIXES) :]
     header = [" ".join(name.split()) or f"Unnamed: {number}" for number, name in enumerate(rows[0][1])]
-    _check_header(path.name, rows[0][0], header)
-    alone = len(header) == 1
+    place, names, alone = f"'{path.name}', line", Counter(header), len(header) == 1
+    if len(header) > MOST_COLUMNS:
+        what, do = f"{place} {rows[0][0]}: too many columns", "keep those of genes and phenotypes"
+        raise DataError(what, got=f"{len(header):,}", expected=f"{MOST_COLUMNS:,} or fewer", do=do)
+    if twice := [name for name, times in names.items() if times > 1]:
+        what = f"{place} {rows[0][0]}: two columns are called '{twice[0]}'"
+        raise DataError(what, do="give every column a name of its own")
     body = [
         (number, row)
         for number, row in rows[1:]
@@ -81,7 +72,10 @@ def read_rows(path: Path, *, keep_blank: bool = False) -> Rows:
     ]
     if not body:
         raise DataError(f"'{path.name}' has a header but no rows", got=listing(header), expected="one row per strain")
-    _check_widths(path.name, body, len(header))
+    if bad := [(number, len(row)) for number, row in body if len(row) != len(header)]:
+        where = f"{place}{'s' if len(bad) > 1 else ''} {listing((number for number, _ in bad), SHOWN_LINES)}"
+        do = "mend the row; a last row like this means that the file is cut off"
+        raise DataError(f"{where}: not as many cells as in the header", got=bad[0][1], expected=len(header), do=do)
     lines = np.array([number for number, _ in body], dtype=np.int64)
     return Rows(path.name, pd.DataFrame([row for _, row in body], columns=header, dtype=object), lines)
 
@@ -107,13 +101,11 @@ def _text_rows(path: Path) -> Numbered:
     text = _text(path)
     if "\n" not in text:
         text = text.replace("\r", "\n")  # lines of old systems
-    control = CONTROL.search(text)
-    if control is not None:
-        raise DataError(
-            f"'{path.name}', line {text.count(chr(10), 0, control.start()) + 1}: a control character",
-            got=ascii(text[max(0, control.start() - 20) : control.end() + 20]),
-            expected="text in lines that end with a line feed",
-        )
+    if control := CONTROL.search(text):
+        line = text.count("\n", 0, control.start()) + 1
+        got = ascii(text[max(0, control.start() - 20) : control.end() + 20])
+        expected = "text in lines that end with a line feed"
+        raise DataError(f"'{path.name}', line {line}: a control character", got=got, expected=expected)
     above = text.split("\n", MOST_ABOVE)[:MOST_ABOVE]
     header = next((one for one in above if re.search(r"[,;\t]", one) or (one.strip() and not _is_title(one))), above[0])
     separator = max(",\t;", key=header.count)
@@ -130,9 +122,9 @@ def _text_rows(path: Path) -> Numbered:
             number = reader.line_num + 1
     except csv.Error as error:
         is_open = "unexpected end" in str(error)
+        what = "a quotation mark is not closed" if is_open else "it cannot be read as cells"
         raise DataError(
-            f"'{path.name}', line {number}: "
-            + ("a quotation mark is not closed" if is_open else "it cannot be read as cells"),
+            f"'{path.name}', line {number}: {what}",
             got=shorten(text.split("\n", number)[number - 1], 200) if is_open else error,
             expected="cells that end in their line" if is_open else None,
             do="see whether quotation marks are closed and one separator is used throughout",
@@ -191,35 +183,6 @@ def _parquet(path: Path) -> Numbered:
         if CONTROL.search("".join(row)):
             raise DataError(f"'{path.name}', line {number}: a control character", do="mend or remove the row")
     return list(enumerate(rows, start=1))
-
-
-def _check_header(file: str, line: int, header: Sequence[str]) -> None:
-    names = Counter(header)
-    if names.total() > MOST_COLUMNS:
-        raise DataError(
-            f"'{file}', line {line}: too many columns",
-            got=f"{names.total():,}",
-            expected=f"{MOST_COLUMNS:,} or fewer",
-            do="keep those of genes and phenotypes",
-        )
-    twice = [name for name, times in names.items() if times > 1]
-    if twice:
-        raise DataError(
-            f"'{file}', line {line}: two columns are called '{twice[0]}'", do="give every column a name of its own"
-        )
-
-
-def _check_widths(file: str, rows: Numbered, width: int) -> None:
-    bad = [(number, len(row)) for number, row in rows if len(row) != width]
-    if bad:
-        lines = [number for number, _ in bad]
-        raise DataError(
-            f"'{file}', line{'s' if len(bad) > 1 else ''} {listing(lines, SHOWN_LINES)}: "
-            "not as many cells as in the header",
-            got=bad[0][1],
-            expected=width,
-            do="mend the row; a last row like this means that the file is cut off",
-        )
 
 
 LOST = re.compile(
@@ -283,9 +246,9 @@ def read_sheet(path: Path) -> tuple[list[list[str]], list[str]]:
     if mistakes:
         row, column, what = mistakes[0]
         header = str(rows[0][column - 1]).strip() if rows and column <= len(rows[0]) else ""
+        place = f"line {row}, column {header or letters(column)!r}"
         raise DataError(
-            f"'{path.name}', line {row}, column {header or letters(column)!r}: {what}"
-            f"{and_more(len(mistakes) - 1, 'such cell')}",
+            f"'{path.name}', {place}: {what}{and_more(len(mistakes) - 1, 'such cell')}",
             got=f"cell {letters(column)}{row}",
             expected="a text, a number, or an empty cell",
             do="write the value into every cell, split merged cells, and let the spreadsheet compute its formulas; "
@@ -310,8 +273,9 @@ def _mistakes(path: Path, content: bytes) -> list[tuple[int, int, str]]:
         for row, column, what in _cells(content):
             last_row, last_column = max(last_row, row), max(last_column, column)
             if last_row > MOST_ROWS or last_column > MOST_COLUMNS or last_row * last_column > MOST_CELLS:
+                place = f"'{path.name}', line {row}, column '{letters(column)}'"
                 raise DataError(
-                    f"'{path.name}', line {row}, column '{letters(column)}': a cell far from the table",
+                    f"{place}: a cell far from the table",
                     got=f"a sheet of {last_row:,} rows and {last_column:,} columns",
                     expected=f"at most {MOST_CELLS:,} cells from the first to the last",
                     do="delete the rows and columns beyond the table, and save it again; or save it as CSV in UTF-8",

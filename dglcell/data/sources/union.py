@@ -18,9 +18,6 @@ from dglcell.data.sources.replicates import MEAN, REFUSE, concatenate, counted, 
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, listing
 
-# Configuration of unions of sources.
-
-
 CSV = "csv"
 
 
@@ -40,28 +37,20 @@ class PartConfig:
     def validate(self, where: str) -> None:
         """Check the options of the source.
 
-        Args:
-            where: the name of this section, for the message.
-
         Raises:
-            ConfigError: the source is unknown, or an option is wrong or belongs to the union.
+            ConfigError: in the section ``where`` the source is unknown, or an option is wrong or belongs to the union.
         """
         if self.name == CSV:
             self.csv.validate(f"{where}.csv")
         elif self.name in LABORATORIES:
             check_choices(self.name, self.laboratory, f"{where}.laboratory")
         else:
-            raise ConfigError(
-                f"`{where}.name` is no source that can be part of a union",
-                got=f"'{self.name}'",
-                expected="one of " + ", ".join((CSV, *LABORATORIES)),
-            )
+            what, expected = f"`{where}.name` is no source that can be part of a union", ", ".join((CSV, *LABORATORIES))
+            raise ConfigError(what, got=f"'{self.name}'", expected=f"one of {expected}")
         section, options = ("csv", self.csv) if self.name == CSV else ("laboratory", self.laboratory)
         if options.replicates != LaboratoryConfig().replicates:
-            raise ConfigError(
-                f"`{where}.{section}.replicates` is set, but the rows of all parts are merged together",
-                do="set `data.source.union.replicates` instead",
-            )
+            what = f"`{where}.{section}.replicates` is set, but the rows of all parts are merged together"
+            raise ConfigError(what, do="set `data.source.union.replicates` instead")
 
 
 @dataclass
@@ -82,11 +71,8 @@ class UnionConfig:
         key = "data.source.union"
         check_values(self, key)
         if len(self.parts) < 2:
-            raise ConfigError(
-                f"`{key}.parts` names too few sources",
-                got=len(self.parts),
-                expected="2 or more, e.g. [{name: kuzmin2018}, {name: kuzmin2020}]",
-            )
+            expected = "2 or more, e.g. [{name: kuzmin2018}, {name: kuzmin2020}]"
+            raise ConfigError(f"`{key}.parts` names too few sources", got=len(self.parts), expected=expected)
         for number, part in enumerate(self.parts):
             part.validate(f"{key}.parts[{number}]")
 
@@ -135,22 +121,15 @@ def _renamed(rows: Strains, names: Mapping[str, str]) -> Strains:
     if not names:
         return rows
     where = f"`data.source.union.parts`: {rows.provenance.source}"
-    unknown = [name for name in names if name not in rows.phenotypes]
-    if unknown:
+    if unknown := [name for name in names if name not in rows.phenotypes]:
         raise DataError(f"{where} has no phenotype to rename", got=listing(unknown), expected=listing(rows.phenotypes))
     renamed = [names.get(name, name) for name in rows.phenotypes]
     if len(set(renamed)) < len(renamed):
-        raise DataError(
-            f"{where} would have two phenotypes of one name",
-            got=listing(renamed),
-            do="choose other names under `phenotypes` of this part",
-        )
-
+        do = "choose other names under `phenotypes` of this part"
+        raise DataError(f"{where} would have two phenotypes of one name", got=listing(renamed), do=do)
     parameters = {**rows.provenance.parameters, "phenotypes": dict(names)}
     return rows.with_(
-        columns={
-            column._replace(name=names.get(column.name, column.name)): rows.columns[column] for column in rows.columns
-        },
+        columns={of._replace(name=names.get(of.name, of.name)): values for of, values in rows.columns.items()},
         units={names.get(name, name): unit for name, unit in rows.units.items()},
         provenance=replace(rows.provenance, parameters=parameters),
     )
@@ -159,10 +138,9 @@ def _renamed(rows: Strains, names: Mapping[str, str]) -> Strains:
 def _provenance(config: UnionConfig, parts: Sequence[Strains]) -> Provenance:
     """Say where all parts come from; counts of a part bear its number, from 1, and name."""
     sources = [part.provenance for part in parts]
-    labels = [f"part_{number}_{source.source}" for number, source in enumerate(sources, start=1)]
     counts = {
-        f"{label}_{what}": count
-        for label, source in zip(labels, sources, strict=True)
+        f"part_{number}_{source.source}_{what}": count
+        for number, source in enumerate(sources, start=1)
         for what, count in source.counts.items()
     }
     return Provenance(
