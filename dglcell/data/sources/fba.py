@@ -66,18 +66,13 @@ class FluxProblem:
             DataError: the model minimises, has no linear objective, or has constraints beyond its mass balances.
         """
         if model.objective.direction != "max" or not model.objective.expression.is_polynomial():
-            raise DataError(
-                "flux balance analysis: the model does not maximise a linear objective",
-                got=f"{model.objective.direction} {model.objective.expression}",
-                do="set the model's objective to its biomass reaction",
-            )
-        if len(model.constraints) != len(model.metabolites):
-            raise DataError(
-                "flux balance analysis: the model has constraints beyond its mass balances",
-                got=f"{len(model.constraints):,} constraints",
-                expected=f"{len(model.metabolites):,}, one per metabolite",
-                do="remove the extra constraints",
-            )
+            got = f"{model.objective.direction} {model.objective.expression}"
+            what = "flux balance analysis: the model does not maximise a linear objective"
+            raise DataError(what, got=got, do="set the model's objective to its biomass reaction")
+        if (constraints := len(model.constraints)) != (balances := len(model.metabolites)):
+            got, expected = f"{constraints:,} constraints", f"{balances:,}, one per metabolite"
+            what = "flux balance analysis: the model has constraints beyond its mass balances"
+            raise DataError(what, got=got, expected=expected, do="remove the extra constraints")
         # The import is here because the processes that solve need no cobra.
         from cobra.util.array import create_stoichiometric_matrix
         from cobra.util.solver import linear_reaction_coefficients
@@ -205,17 +200,6 @@ class FluxSolver:
         needs = (beyond * np.arange(1, len(limits) + 1)[:, None]).max(axis=0, initial=0)
         return Solution(glpk.glp_get_obj_val(self._work), needs.astype(np.uint8))
 
-    def _take_optima(self, optima: object, solved: object) -> None:
-        """Copy a solved problem, and let it have only its optimal flux vectors.
-
-        These keep every variable with a reduced cost at its bound.
-        """
-        glpk.glp_copy_prob(optima, solved, glpk.GLP_OFF)
-        for j in range(self.problem.shape[1]):
-            if abs(glpk.glp_get_col_dual(solved, j + 1)) > self.problem.tolerance:
-                flux = glpk.glp_get_col_prim(solved, j + 1)
-                _set_bounds(optima, j, flux, flux)
-
     def capacities(self, reactions: NDArray[np.int64], advance: Callable[[], None]) -> NDArray[np.float64]:
         """Compute the largest fluxes that the wild type can need of reactions.
 
@@ -229,7 +213,12 @@ class FluxSolver:
         Returns:
             [2, all reactions] backward and forward fluxes from 0; infinite for other reactions, NaN without an answer.
         """
-        self._take_optima(self._optima, self._wild)
+        # Optimal flux vectors of a solved problem keep every variable with a reduced cost at its bound.
+        glpk.glp_copy_prob(self._optima, self._wild, glpk.GLP_OFF)
+        for j in range(self.problem.shape[1]):
+            if abs(glpk.glp_get_col_dual(self._wild, j + 1)) > self.problem.tolerance:
+                flux = glpk.glp_get_col_prim(self._wild, j + 1)
+                _set_bounds(self._optima, j, flux, flux)
         capacities = np.full((2, self.problem.shape[1]), np.inf)
         for j in reactions.tolist():
             for way, sign in enumerate((-1, 1)):
@@ -269,9 +258,8 @@ def _build(problem: FluxProblem) -> object:
         glpk.glp_set_obj_coef(lp, j + 1, float(problem.objective[j]))
     size = len(problem.values)
     rows, columns, values = glpk.intArray(size + 1), glpk.intArray(size + 1), glpk.doubleArray(size + 1)
-    for k, (i, j, value) in enumerate(
-        zip(problem.rows.tolist(), problem.columns.tolist(), problem.values.tolist(), strict=True), start=1
-    ):
+    entries = zip(problem.rows.tolist(), problem.columns.tolist(), problem.values.tolist(), strict=True)
+    for k, (i, j, value) in enumerate(entries, start=1):
         rows[k], columns[k], values[k] = i + 1, j + 1, value
     glpk.glp_load_matrix(lp, size, rows, columns, values)
     glpk.glp_adv_basis(lp, 0)
@@ -299,13 +287,8 @@ def _parameters(problem: FluxProblem, *, presolve: bool, method: int = glpk.GLP_
     return parameters
 
 
-# Flux balance analysis of many blocked-reaction sets, in several processes where that is worth starting them.
-
-
-# Blocked sets solved in this process first, to learn whether starting others pays.
-PROBE = 64
-# Starting a process and importing the package there costs a few seconds.
-WORTHWHILE_SECONDS = 10.0
+PROBE = 64  # blocked sets solved in this process first, to learn whether starting others pays
+WORTHWHILE_SECONDS = 10.0  # starting a process and importing the package there costs a few seconds
 CHUNK = 16  # sets that are sent to a process together
 
 # Signals that may be sent to all processes of a job: those that solve leave them to the first one.
@@ -352,11 +335,9 @@ def _solve_in_processes(
             for solution in pickle.loads(zlib.decompress(future.result())):
                 take(solution)
     except BrokenProcessPool as error:
-        raise DataError(
-            "flux balance analysis: a process that solves linear programs has ended before its time",
-            do="look whether memory ran out; with fewer processes it takes less "
-            "(`data.source.insilico.processes`, `data.fba.processes`)",
-        ) from error
+        what = "flux balance analysis: a process that solves linear programs has ended before its time"
+        do = "look whether memory ran out; with fewer processes it takes less (`data.source.insilico.processes`, "
+        raise DataError(what, do=f"{do}`data.fba.processes`)") from error
     finally:
         pool.shutdown(kill_workers=True)
 

@@ -40,14 +40,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dglcell")
 
-WHOLE = 100
-"""Hundredths of what the wild type has."""
-
-CHUNK = 4096
-"""Strains whose rules are evaluated together."""
-
-FLUSH_SECONDS = 10.0
-"""Seconds after which the cache is written, and progress said."""
+WHOLE = 100  # hundredths of what the wild type has
+CHUNK = 4096  # strains whose rules are evaluated together
+FLUSH_SECONDS = 10.0  # after which the cache is written, and progress said
 
 
 class FbaGrowth(Simulator):
@@ -139,12 +134,9 @@ class FbaGrowth(Simulator):
         media, shown = self.config.media or {}, strains.shown(MEDIUM).astype(str)
         unknown = sorted({*shown.tolist()} - set(media))
         if unknown and media:
-            raise DataError(
-                f"`{self.config.name}` cannot be computed: a medium of strains is not described",
-                got=listing(unknown),
-                expected=f"among {listing(media)}",
-                do="describe it in `data.fba.media` or `cell.media`, e.g. `{acetate: {EX_glc__D_e: 0, EX_ac_e: 30}}`",
-            )
+            what = f"`{self.config.name}` cannot be computed: a medium of strains is not described"
+            do = "describe it in `data.fba.media` or `cell.media`, e.g. `{acetate: {EX_glc__D_e: 0, EX_ac_e: 30}}`"
+            raise DataError(what, got=listing(unknown), expected=f"among {listing(media)}", do=do)
         if unknown:
             log.warning("`data.fba.media` describes no media: `%s` is growth in the model's own", self.config.name)
         return shown
@@ -152,11 +144,9 @@ class FbaGrowth(Simulator):
     def _units(self, strains: Strains, condition: str) -> NDArray[np.float64]:
         column = Column(CONDITION, condition)
         if column not in strains.columns:
-            raise DataError(
-                f"`data.fba.uptakes.{condition}`: the strains have no such covariate of numbers",
-                got=listing(strains.conditions) or "strains without covariates",
-                do="name a covariate as `data.source.csv.conditions` does",
-            )
+            what = f"`data.fba.uptakes.{condition}`: the strains have no such covariate of numbers"
+            got, do = listing(strains.conditions), "name a covariate as `data.source.csv.conditions` does"
+            raise DataError(what, got=got or "strains without covariates", do=do)
         values: NDArray[np.float64] = np.asarray(strains.columns[column], dtype=np.float64)
         if (values < 0).any():
             raise DataError(f"`data.fba.uptakes.{condition}`: a strain has a negative amount", got=float(values.min()))
@@ -315,12 +305,7 @@ class GrowthCache:
         if not self._new:
             return
         rules, left = zip(*map(unpacked, self._new), strict=True)
+        ends, growth = np.cumsum([len(one) for one in rules]), np.array([self.known[one] for one in self._new])
         with atomic_file(self._folder / f"{uuid.uuid4().hex}.npz") as partial, open(partial, "wb") as file:
-            np.savez(
-                file,
-                rules=np.concatenate(rules),
-                left=np.concatenate(left),
-                ends=np.cumsum([len(one) for one in rules]),
-                growth=np.array([self.known[one] for one in self._new]),
-            )
+            np.savez(file, rules=np.concatenate(rules), left=np.concatenate(left), ends=ends, growth=growth)
         self._new.clear()

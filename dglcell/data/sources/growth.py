@@ -30,10 +30,8 @@ from dglcell.errors import DataError
 if TYPE_CHECKING:
     from cobra import Model
 
-# Which reactions a gene set blocks: the gene–protein–reaction rules of a model, evaluated for many strains at once.
-#
-# The parsed rules are evaluated as they stand, one array operation per AND or OR, so that nothing has to be expanded
-# into enzyme complexes; the truth values are the same.
+# The parsed gene–protein–reaction rules are evaluated as they stand, for many strains at once, an operation per AND
+# or OR. So nothing has to be expanded into enzyme complexes; the truth values are the same.
 
 
 @dataclass(frozen=True)
@@ -57,12 +55,9 @@ class KnockoutRules:
         bodies: dict[str, ast.expr] = {}
         members: dict[str, list[int]] = {}
         for index, reaction in enumerate(model.reactions):
-            body = reaction.gpr.body
-            if body is None:
-                continue
-            text = ast.dump(body)
-            bodies[text] = body
-            members.setdefault(text, []).append(index)
+            if (body := reaction.gpr.body) is not None:
+                bodies[text := ast.dump(body)] = body
+                members.setdefault(text, []).append(index)
         return cls(
             genes=tuple(sorted(gene.id for gene in model.genes)),
             rules=tuple(bodies.values()),
@@ -81,10 +76,8 @@ class KnockoutRules:
         return tuple(strength for strength in self.strengths if strength < 1)
 
     def left_of(self, sets: NDArray[np.int32]) -> NDArray[np.uint8]:
-        """Return what is left of the rules of strains as the number of a strength, [S, R]; T is a whole rule.
-
-        Args:
-            sets: [S, k] alleles; k may be 0.
+        """Return what is left of the rules of strains with alleles [S, k] as the number of a strength, [S, R]; T is a
+        whole rule.
         """
         genes, numbers = np.divmod(sets, len(self.strengths))
         left_NS = np.full((len(self.genes), len(sets)), len(self.limiting), dtype=np.uint8)
@@ -160,10 +153,7 @@ def trigenic(
 ) -> Fitness:
     """Compute tau_ijk = f_ijk − f_i f_j f_k − epsilon_ij f_k − epsilon_ik f_j − epsilon_jk f_i, elementwise.
 
-    Args:
-        f_ijk: [S] fitness of the triple mutants.
-        singles: f_i, f_j, f_k, each [S].
-        pairs: f_ij, f_ik, f_jk, each [S].
+    ``singles`` are f_i, f_j, f_k, and ``pairs`` f_ij, f_ik, f_jk, [S] each.
     """
     f_i, f_j, f_k = singles
     f_ij, f_ik, f_jk = pairs
@@ -237,12 +227,12 @@ class Growth:
         self._needs_CR = np.zeros((0, len(rules.rules)), dtype=np.uint8)
         self._solve([WILD_TYPE], lambda: None)
         if not self.wild_type > problem.tolerance:
+            do = "check the model's objective and exchange bounds"
             raise DataError(
                 f"flux balance analysis: {problem.wild_type} does not grow",
                 got=f"objective value {self.wild_type:g}",
                 expected="a positive growth rate",
-                do="check the model's objective and exchange bounds"
-                + ("" if problem.medium is None else ", or leave the medium out"),
+                do=do + ("" if problem.medium is None else ", or leave the medium out"),
             )
 
     @property

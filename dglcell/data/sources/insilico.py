@@ -40,15 +40,15 @@ from dglcell.graph.model_files import locate_model, read_model
 if TYPE_CHECKING:
     from cobra import Model
 
-# Progress of long computations: a bar on a terminal, log lines elsewhere.
-
-
 log = logging.getLogger(__name__)
 
 
 @contextmanager
 def progress_bars() -> Iterator[Callable[[str, int], Callable[[], None]]]:
-    """Yield ``begin(what, total)``, which returns the function to call after each of ``total`` steps."""
+    """Yield ``begin(what, total)``, which returns the function to call after each of ``total`` steps.
+
+    It shows a bar on a terminal, and logs lines elsewhere.
+    """
     console = Console(stderr=True)
     if not console.is_terminal:
         started = time.perf_counter()
@@ -70,12 +70,8 @@ def progress_bars() -> Iterator[Callable[[str, int], Callable[[], None]]]:
         yield begin
 
 
-# Which strains an in-silico screen lists: all or sampled gene sets.
-
-
-# Strains of one kind; their gene sets and solutions are held in memory.
 MAX_STRAINS = 20_000_000
-
+"""Most strains of one kind, because their gene sets and solutions are held in memory."""
 
 Design = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
 """A design lists strains by number of changed genes: singles [S1, 1], pairs [S2, 2] and triples [S3, 3] of alleles,
@@ -88,9 +84,8 @@ def gene_sets(genes: int, size: int, amount: str, rng: np.random.Generator, *, k
     Args:
         genes: number of genes N.
         size: genes in a set, 1 to 3.
-        amount: ``all``, ``none`` or a number.
+        amount: ``all``, ``none`` or a number, the value of ``key``.
         rng: draws the numbered ones.
-        key: the configuration key that holds ``amount``, for messages.
 
     Returns:
         [S, size] ascending rows in lexicographic order.
@@ -100,22 +95,13 @@ def gene_sets(genes: int, size: int, amount: str, rng: np.random.Generator, *, k
     """
     total = math.comb(genes, size)
     count = {"all": total, "none": 0}.get(amount)
-    if count is None:
-        count = int(amount)
-    if count > total:
-        raise ConfigError(
-            f"`{key}` asks for more strains than there are",
-            got=f"{count:,}",
-            expected=f"at most {total:,} for {genes:,} genes",
-            do=f"set `{key}: all`",
-        )
-    if count > MAX_STRAINS:
-        raise ConfigError(
-            f"`{key}` asks for too many strains",
-            got=f"{count:,}",
-            expected=f"at most {MAX_STRAINS:,}",
-            do=f"give a number, e.g. `{key}: 100000`, to sample",
-        )
+    count = int(amount) if count is None else count
+    for what, most, of, do in (
+        ("more strains than there are", total, f" for {genes:,} genes", f"set `{key}: all`"),
+        ("too many strains", MAX_STRAINS, "", f"give a number, e.g. `{key}: 100000`, to sample"),
+    ):
+        if count > most:
+            raise ConfigError(f"`{key}` asks for {what}", got=f"{count:,}", expected=f"at most {most:,}{of}", do=do)
     ranks = np.arange(total) if count == total else rng.choice(total, size=count, replace=False)
     return distinct_rows(_unrank(ranks, genes, size), genes)
 
@@ -140,6 +126,7 @@ def subsets(sets: NDArray[np.int32], genes: int) -> NDArray[np.int32]:
 
 
 KEY = "data.source.insilico"
+KINDS = ("wild_types", "singles", "pairs", "triples")
 
 
 def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
@@ -150,10 +137,6 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
     and ``trigenic_interaction`` for triples. Values within 1e-6 of 0 (and fitness within 1e-6 of the wild type's in
     the same medium) are set to it: that is what a solver tolerance of 1e-9 can tell apart. Strains whose fitness the
     solver does not find are left out, and a warning counts them.
-
-    Args:
-        config: the design and the solver's limits.
-        raw: folder for a model given by a relative path.
 
     Raises:
         ConfigError: the design or a medium does not fit the model.
@@ -166,18 +149,15 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
     solved: Counter[str] = Counter()
     growth_in: dict[str, float] = {}
     parts: list[dict[str, NDArray[np.float32]]] = []
+    design: Design | None = None
     with progress_bars() as begin:
         own = Growth(KnockoutRules.of(model), problem, processes=config.processes)
-        design = None
         for growth in _in_media(config, model, own, begin):
             screen = Screen(growth, own.wild_type, begin)
             design = design or _draw(config, screen)
             screen.solve(design)
-            parts.append(
-                screen.phenotypes(design)
-                if _is_plain(config)
-                else {"fitness": screen.fitness(design, wild_type=bool(config.media))}
-            )
+            fitness = {} if _is_plain(config) else {"fitness": screen.fitness(design, wild_type=bool(config.media))}
+            parts.append(fitness or screen.phenotypes(design))
             solved.update(growth.counts)
             growth_in[str(growth.problem.medium)] = growth.wild_type
     assert design is not None
@@ -185,15 +165,10 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
     solved_rows = np.flatnonzero(~np.isnan(whole["fitness"]))
     columns = {name: values[solved_rows] for name, values in whole.items()}
     strains = _strains(config, own.rules.genes, design).take(solved_rows)
-    kinds = zip(
-        ("wild_types", "singles", "pairs", "triples"), np.bincount(strains.num_deletions, minlength=4), strict=True
-    )
-    counts = {
-        "strains": len(strains),
-        **{kind: int(number) for kind, number in kinds if config.media or kind != "wild_types"},
-        "lethal": int(lethal(columns["fitness"]).sum()),
-        **solved,
-    }
+    kinds = dict(zip(KINDS, np.bincount(strains.num_deletions, minlength=4).tolist(), strict=True))
+    if not config.media:
+        del kinds["wild_types"]
+    counts = {"strains": len(strains), **kinds, "lethal": int(lethal(columns["fitness"]).sum()), **solved}
     if solved["time_outs"] or solved["failures"]:
         log.warning(
             "%d linear programs timed out and %d failed; left out, because its fitness is not known: %s",
@@ -204,12 +179,8 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
     provenance = _provenance(config, locate_model(config.model, raw), model.id, own.wild_type, counts)
     if config.media:
         provenance.parameters["growth_in_media"] = growth_in
-    return replace(
-        strains,
-        columns={**columns_of(phenotype=columns), **strains.columns},
-        units=dict.fromkeys(columns, ""),
-        provenance=provenance,
-    )
+    columns_of_strains = {**columns_of(phenotype=columns), **strains.columns}
+    return replace(strains, columns=columns_of_strains, units=dict.fromkeys(columns, ""), provenance=provenance)
 
 
 def _is_plain(config: InSilicoConfig) -> bool:
@@ -222,11 +193,7 @@ def _in_media(
 ) -> Iterator[Growth]:
     """Yield growth at the strengths of the screen, in each of its media.
 
-    Args:
-        config: the screen.
-        model: its metabolic model.
-        own: growth of deletion strains in the model's own medium.
-        begin: as `progress_bars` has it.
+    ``own`` is growth of deletion strains in the model's own medium.
     """
     if _is_plain(config):
         yield own
@@ -242,31 +209,25 @@ def _in_media(
             reactions = np.array(list(chain.from_iterable(rules.reactions)), dtype=np.int64)
             advance = begin("reactions whose capacity is computed", len(reactions))
             capacities = FluxSolver(problem).capacities(reactions, advance)
-            unknown = np.isnan(capacities).any(axis=0)
-            if unknown.any():
-                names = [model.reactions[j].id for j in np.flatnonzero(unknown)]
+            if unknown := [model.reactions[j].id for j in np.flatnonzero(np.isnan(capacities).any(axis=0))]:
+                where = "" if name is None else f" in medium '{name}'"
                 log.warning(
                     "the solver found no capacity of %s%s: strains that weaken them have no fitness",
-                    listing(names),
-                    "" if name is None else f" in medium '{name}'",
+                    listing(unknown),
+                    where,
                 )
             problem = problem.limited(capacities, rules.limiting)
         yield Growth(rules, problem, processes=config.processes)
 
 
 def _strains(config: InSilicoConfig, genes: tuple[str, ...], design: Design) -> Strains:
+    media, strengths = max(1, len(config.media)), np.array(sorted(config.strengths) or [0.0], dtype=np.float32)
     sizes = np.repeat([0, 1, 2, 3], [int(bool(config.media)), *map(len, design)])
-    strengths = np.array(sorted(config.strengths) or [0.0], dtype=np.float32)
-    alleles = np.concatenate([rows.ravel() for rows in design])
-    media = max(1, len(config.media))
-    targets, left = np.divmod(np.tile(alleles, media), len(strengths))
-    return Strains(
-        genes,
-        targets,
-        np.concatenate([[0], np.cumsum(np.tile(sizes, media))]).astype(np.int64),
-        condition_columns({MEDIUM: np.repeat(list(config.media), len(sizes))} if config.media else {}),
-        strengths=strengths[left] if config.strengths else None,
-    )
+    alleles = np.tile(np.concatenate([rows.ravel() for rows in design]), media)
+    offsets = np.concatenate([[0], np.cumsum(np.tile(sizes, media))]).astype(np.int64)
+    targets, left = np.divmod(alleles, len(strengths))
+    columns = condition_columns({MEDIUM: np.repeat(list(config.media), len(sizes))} if config.media else {})
+    return Strains(genes, targets, offsets, columns, strengths=strengths[left] if config.strengths else None)
 
 
 def _provenance(
@@ -324,12 +285,7 @@ class Screen:
         return snap(values / self._reference, 0.0, self._growth.wild_type / self._reference)
 
     def fitness(self, design: Design, *, wild_type: bool) -> NDArray[np.float32]:
-        """Return fitness over singles, pairs and triples of a solved design, [S].
-
-        Args:
-            design: the strains.
-            wild_type: put the wild type before them.
-        """
+        """Return fitness over singles, pairs and triples of a solved design, [S]; the wild type may come first."""
         strains = (self._levels[0].sets, *design) if wild_type else design
         return np.concatenate([self._fitness(sets) for sets in strains]).astype(np.float32)
 
@@ -364,10 +320,7 @@ def _draw(config: InSilicoConfig, screen: Screen) -> Design:
     )
     design = singles, pairs, triples
     if (strains := max(1, len(config.media)) * sum(map(len, design))) > MAX_STRAINS:
-        raise ConfigError(
-            f"`{KEY}` asks for too many strains",
-            got=f"{strains:,} over all media",
-            expected=f"at most {MAX_STRAINS:,}",
-            do="sample fewer pairs or triples, or list fewer media",
-        )
+        got, expected = f"{strains:,} over all media", f"at most {MAX_STRAINS:,}"
+        do = "sample fewer pairs or triples, or list fewer media"
+        raise ConfigError(f"`{KEY}` asks for too many strains", got=got, expected=expected, do=do)
     return design
