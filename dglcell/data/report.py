@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.table import Table
 
 from dglcell.data.columns import P_VALUE, REPLICATES, SD
-from dglcell.data.config import KINDS
 from dglcell.data.partition import gene_set_keys
 from dglcell.data.sources import SourceInfo
 from dglcell.data.split import Split
