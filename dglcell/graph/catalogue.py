@@ -54,58 +54,32 @@ class NetworkConfig:
     sha256: Hash | None = None  # expected hash of the file
 
     def validate(self, key: str) -> None:
-        """Check the keys against each other, once those of `source` are filled in.
-
-        Args:
-            key: dotted path of this table in the configuration.
-
-        Raises:
-            ConfigError: two keys contradict each other; the message names the key.
-        """
+        """Check the keys at ``key`` against each other, once those of `source` are filled in."""
         check_values(self, key)
         if not self.path:
-            raise ConfigError(
-                f"`{key}.path` is not set",
-                expected="the path of an edge table",
-                do=f"or name a network of the catalogue in `{key}.source`; `dglcell data list` shows them",
-            )
+            do = f"or name a network of the catalogue in `{key}.source`; `dglcell data list` shows them"
+            raise ConfigError(f"`{key}.path` is not set", expected="the path of an edge table", do=do)
         if len(self.columns) != 2:
-            raise ConfigError(
+            what, expected = (
                 f"`{key}.columns` must name two columns",
-                got=list(self.columns),
-                expected="names from the header, or positions such as ['0', '1']",
+                "names from the header, or positions such as ['0', '1']",
             )
-        self._validate_layout(key)
-        self._validate_relations(key)
-        if self.header is None and all(column.isdecimal() for column in self.requested_columns()):
-            raise ConfigError(
-                f"`{key}.header` must be set when all columns are given by position",
-                expected="true if the first line names the columns, false if it holds data",
-            )
-
-    def _validate_layout(self, key: str) -> None:
-        if self.layout in ("", PAIRS):
-            return
-        for name in ("weight", "channels", "relation_column"):
-            if getattr(self, name):
-                raise ConfigError(
-                    f"`{key}.{name}` does not apply to `layout: {self.layout}`",
-                    got=getattr(self, name),
-                    do="remove the key, or the layout",
-                )
-
-    def _validate_relations(self, key: str) -> None:
+            raise ConfigError(what, got=list(self.columns), expected=expected)
+        for name in ("weight", "channels", "relation_column") if self.layout == GROUPS else ():
+            if own := getattr(self, name):
+                what = f"`{key}.{name}` does not apply to `layout: {self.layout}`"
+                raise ConfigError(what, got=own, do="remove the key, or the layout")
         if self.channels and (self.relation_column or self.weight):
-            raise ConfigError(
-                f"`{key}.channels` excludes `weight` and `relation_column`",
-                do="give either score columns, or one weight column",
-            )
-        weighted = bool(self.weight or self.channels)
+            do = "give either score columns, or one weight column"
+            raise ConfigError(f"`{key}.channels` excludes `weight` and `relation_column`", do=do)
         for name, value in (("min_weight", self.min_weight is not None), ("use_weights", self.use_weights)):
-            if value and not weighted:
-                raise ConfigError(
-                    f"`{key}.{name}` needs weights", expected="`weight` or `channels` naming their columns"
-                )
+            if value and not (self.weight or self.channels):
+                expected = "`weight` or `channels` naming their columns"
+                raise ConfigError(f"`{key}.{name}` needs weights", expected=expected)
+        if self.header is None and all(column.isdecimal() for column in self.requested_columns()):
+            expected = "true if the first line names the columns, false if it holds data"
+            what = f"`{key}.header` must be set when all columns are given by position"
+            raise ConfigError(what, expected=expected)
 
     def requested_columns(self) -> list[str]:
         """Return every column that will be read."""
@@ -151,12 +125,7 @@ MODELS = {name: FILES[file] for name, file in _DECLARED["models"].items()}
 
 
 def provenance(name: str, found: Found) -> dict[str, Any]:
-    """Return where a file of the catalogue came from, as plain containers.
-
-    Args:
-        name: name of the catalogue's entry.
-        found: the file that was found for it.
-    """
+    """Return where a file that was found for an entry of the catalogue came from, as plain containers."""
     return {"source": name, "path": found.file.path, **found.file.origin(), **found.provenance()}
 
 
@@ -180,13 +149,6 @@ def named_table(config: NetworkConfig, key: str) -> NamedTable:
 
     A weight or relation column that the user gives replaces the source's channels, and channels replace its columns.
     With a path that the user gives, the source's hash is not expected.
-
-    Args:
-        config: configuration of one network.
-        key: its dotted path, for messages.
-
-    Raises:
-        ConfigError: the catalogue has no such network.
     """
     sha256 = config.sha256.lower() if config.sha256 else None
     if not config.source:

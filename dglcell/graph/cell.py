@@ -61,12 +61,7 @@ class GeneChoice:
     _sets: dict[str, Vocabulary] = field(default_factory=dict)
 
     def aliases(self) -> AliasTable:
-        """Return the other names of genes.
-
-        Raises:
-            DataError: the file is missing, or is not the right one.
-            GraphError: it cannot be read.
-        """
+        """Return the other names of genes."""
         name = self.config.aliases
         if not name:
             return AliasTable()
@@ -86,13 +81,7 @@ class GeneChoice:
         return Vocabulary.of(names)
 
     def genes(self, metabolism: Metabolism | None, networks: dict[str, Network]) -> Vocabulary:
-        """Return the gene vocabulary.
-
-        Raises:
-            ConfigError: the choice is neither a known name nor a file.
-            DataError: a file is not the right one.
-            GraphError: a file cannot be read.
-        """
+        """Return the gene vocabulary."""
         genes, asked = self._chosen(metabolism, networks), self.config.more_genes
         if asked is None:
             return genes
@@ -115,11 +104,8 @@ class GeneChoice:
         if choice in GENE_SETS:
             return self._gene_set(choice, "genes")
         if not PublishedFile(choice).is_here(self.raw):
-            raise ConfigError(
-                "`cell.genes` is neither a choice nor a file",
-                got=choice,
-                expected=f"union, model, {', '.join(GENE_SETS)}, or the path of a list with one name per line",
-            )
+            expected = f"union, model, {', '.join(GENE_SETS)}, or the path of a list with one name per line"
+            raise ConfigError("`cell.genes` is neither a choice nor a file", got=choice, expected=expected)
         path = self._found(choice, "genes")
         return (_genome_reader(path) or read_gene_list)(path)
 
@@ -170,15 +156,7 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
     if metabolism is not None:
         provenance["model"] = _add_metabolism(config, metabolism, vocabularies, relations)
     for name, network in networks.items():
-        edges, counts = network_edges(
-            network,
-            tables[name].config,
-            genes,
-            symmetrise=config.symmetrise,
-            self_loops=config.self_loops,
-            unknown=config.unknown,
-            key=f"cell.networks.{name}",
-        )
+        edges, counts = network_edges(network, tables[name].config, genes, config, f"cell.networks.{name}")
         provenance["networks"][name] = tables[name].provenance() | counts
         for relation, ends in edges.items():
             relations.add(gene_relation(relation), ends, f"network '{name}'")
@@ -205,11 +183,8 @@ class _Relations:
 
     def add(self, relation: Relation, edges: Edges, origin: str) -> None:
         if relation in self.edges:
-            raise GraphError(
-                f"two relations are called '{relation[1]}'",
-                got=f"{self.origins[relation]} and {origin}",
-                do="rename a network",
-            )
+            got = f"{self.origins[relation]} and {origin}"
+            raise GraphError(f"two relations are called '{relation[1]}'", got=got, do="rename a network")
         self.edges[relation], self.origins[relation] = edges, origin
 
 
@@ -229,12 +204,8 @@ def _add_metabolism(
     if config.metabolism:
         vocabularies |= {REACTION: metabolism.reactions, METABOLITE: metabolism.metabolites}
         converts = Edges(metabolism.converts[0], metabolism.converts[1], metabolism.stoichiometry)
-        for relation, edges in (
-            (CATALYSES, inside),
-            (CATALYSED_BY, inside.reversed()),
-            (CONVERTS, converts),
-            (CONVERTED_BY, converts.reversed()),
-        ):
+        made = {CATALYSES: inside, CATALYSED_BY: inside.reversed()}
+        for relation, edges in {**made, CONVERTS: converts, CONVERTED_BY: converts.reversed()}.items():
             relations.add(relation, edges, "the metabolic model")
     currency = Currency(config.currency_degree, tuple(config.currency))
     for name in config.derived:

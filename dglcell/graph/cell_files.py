@@ -64,17 +64,14 @@ def _blocked(cell: CellGraph) -> Derivation:
 
 
 def save_cell(cell: CellGraph, directory: Path, *, overwrite: bool = False) -> None:
-    """Write ``cell.json`` (names, provenance, hash) and ``edges.npz``; the directory appears whole or not at all.
-
-    Raises:
-        DataError: ``directory`` exists and ``overwrite`` is false.
-    """
+    """Write ``cell.json`` (names, provenance, hash) and ``edges.npz``; the directory appears whole or not at all."""
     arrays: dict[str, NDArray[Any]] = {}
     for i, relation in enumerate(cell.relations):
         edges = cell.edges(relation)
         arrays |= {f"{i}_src": edges.src, f"{i}_dst": edges.dst}
         if edges.weight is not None:
             arrays[f"{i}_weight"] = edges.weight
+    others = cell.vocabularies[GENE].others if GENE in cell.vocabularies else AliasTable()
     meta = {
         "schema_version": SCHEMA_VERSION,
         "sha256": cell.sha256,
@@ -84,17 +81,12 @@ def save_cell(cell: CellGraph, directory: Path, *, overwrite: bool = False) -> N
         "lose_blocked": cell.lose_blocked,
         **({"media": cell.media} if cell.media else {}),
         **({"titles": cell.titles} if cell.titles else {}),
-        **_names(cell),
+        "other_names": {alias: list(genes) for alias, genes in others.systematic.items()},
+        "standard_names": dict(others.standard),
     }
     with atomic_directory(Path(directory), overwrite=overwrite) as partial:
         np.savez_compressed(partial / _EDGES, allow_pickle=False, **arrays)
         (partial / _META).write_text(json.dumps(meta, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _names(cell: CellGraph) -> dict[str, Any]:
-    others = cell.vocabularies[GENE].others if GENE in cell.vocabularies else AliasTable()
-    other = {alias: list(genes) for alias, genes in others.systematic.items()}
-    return {"other_names": other, "standard_names": dict(others.standard)}
 
 
 def read_cell(directory: Path) -> CellGraph:
@@ -127,32 +119,25 @@ def read_cell(directory: Path) -> CellGraph:
 
 
 def _damaged(directory: Path, got: str, expected: str) -> GraphError:
-    return GraphError(
-        f"cell graph '{directory}' is damaged", got=got, expected=expected, do="build the cell graph again"
-    )
+    what, do = f"cell graph '{directory}' is damaged", "build the cell graph again"
+    return GraphError(what, got=got, expected=expected, do=do)
 
 
 def _read_meta(directory: Path) -> dict[str, Any]:
     path = directory / _META
     if not path.is_file():
-        raise GraphError(
-            f"no cell graph at '{directory}'",
-            got="an existing directory without cell.json" if directory.is_dir() else "no such directory",
-            expected=f"a directory with {_META} and {_EDGES}",
-            do="build and save a cell graph there first",
-        )
+        got = "an existing directory without cell.json" if directory.is_dir() else "no such directory"
+        expected, do = f"a directory with {_META} and {_EDGES}", "build and save a cell graph there first"
+        raise GraphError(f"no cell graph at '{directory}'", got=got, expected=expected, do=do)
     try:
         meta = read_json(path)
     except UnreadableError as error:
         raise _damaged(directory, f"{_META}: {error}", "whole JSON") from error
     version = meta.get("schema_version") if isinstance(meta, dict) else None
     if version != SCHEMA_VERSION:
-        raise GraphError(
-            f"cell graph '{directory}' was written by another version of dglcell",
-            got=f"schema version {version}",
-            expected=f"schema version {SCHEMA_VERSION}",
-            do="build the cell graph again, or use the version that wrote it",
-        )
+        what, got = f"cell graph '{directory}' was written by another version of dglcell", f"schema version {version}"
+        do = "build the cell graph again, or use the version that wrote it"
+        raise GraphError(what, got=got, expected=f"schema version {SCHEMA_VERSION}", do=do)
     # Cell graphs of earlier versions do not say these.
     earlier = {"lose_blocked": False, "other_names": {}, "standard_names": {}, "titles": {}, "media": {}}
     content: dict[str, Any] = earlier | meta

@@ -75,9 +75,7 @@ class Edges:
 def merge_pairs(edges: Edges, *, ordered: bool) -> Edges:
     """Keep each pair once, with its largest weight, in the order and direction in which it first occurs.
 
-    Args:
-        edges: edges in which pairs may be repeated.
-        ordered: whether (a, b) and (b, a) are different pairs.
+    Where pairs are not ``ordered``, (a, b) and (b, a) are the same.
     """
     if not len(edges):
         return edges
@@ -204,9 +202,8 @@ class CellGraph:
             GraphError: there are no relations, or an edge ends outside its vocabulary.
         """
         if not relations:
-            raise GraphError(
-                "the cell graph would have no relations", do="give a metabolic `model`, `networks`, or both"
-            )
+            do = "give a metabolic `model`, `networks`, or both"
+            raise GraphError("the cell graph would have no relations", do=do)
         self = cls.__new__(cls)
         self.vocabularies, self.derive = dict(vocabularies), tuple(derive)
         self.content = {relation: relations[relation].sorted() for relation in sorted(relations)}
@@ -240,7 +237,19 @@ class CellGraph:
     @cached_property
     def sha256(self) -> str:
         """Return a hash of vocabularies, edges, weights, ``lose_blocked`` and media; the same in every process."""
-        return _content_hash(self.vocabularies, self.content, lose_blocked=self.lose_blocked, media=self.media)
+        digest = hashlib.sha256(f"cell graph {SCHEMA_VERSION}".encode())
+        for node_type, names in sorted(self.vocabularies.items()):
+            digest.update(f"\n{node_type} {names.sha256}".encode())
+        for relation, edges in sorted(self.content.items()):
+            digest.update(f"\n{' '.join(relation)} {len(edges)} {edges.weight is not None}\n".encode())
+            digest.update(edges.src.astype("<i8").tobytes() + edges.dst.astype("<i8").tobytes())
+            if edges.weight is not None:
+                digest.update(edges.weight.astype("<f4").tobytes())
+        if self.lose_blocked:
+            digest.update(b"\nlose_blocked\n")
+        if self.media:
+            digest.update(f"\nmedia {canonical_hash(self.media)}\n".encode())
+        return digest.hexdigest()
 
     @cached_property
     def resident(self) -> ResidentGraph:
@@ -295,31 +304,21 @@ class CellGraph:
         return sum(len(edges) for edges in self.content.values())
 
     def edges(self, relation: Relation) -> Edges:
-        """Return the edges of one relation as arrays, ordered by (destination, source).
-
-        Raises:
-            GraphError: the cell has no such relation.
-        """
+        """Return the edges of one relation as arrays, ordered by (destination, source)."""
         if relation not in self.content:
-            raise GraphError(
-                "the cell graph has no such relation",
-                got=relation,
-                expected=", ".join(str(known) for known in self.relations),
-            )
+            expected = ", ".join(map(str, self.relations))
+            raise GraphError("the cell graph has no such relation", got=relation, expected=expected)
         return self.content[relation]
 
     def edge_tensors(self) -> dict[Relation, tuple[Tensor, Tensor, Tensor | None]]:
         """Return relation → sources, destinations, and fixed weights or None, [E] each."""
         import torch
 
-        return {
-            relation: (
-                torch.from_numpy(edges.src),
-                torch.from_numpy(edges.dst),
-                None if edges.weight is None else torch.from_numpy(edges.weight),
-            )
-            for relation, edges in self.content.items()
-        }
+        def tensors(edges: Edges) -> tuple[Tensor, Tensor, Tensor | None]:
+            weight = None if edges.weight is None else torch.from_numpy(edges.weight)
+            return torch.from_numpy(edges.src), torch.from_numpy(edges.dst), weight
+
+        return {relation: tensors(edges) for relation, edges in self.content.items()}
 
     def degrees(self, relation: Relation) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the out-degrees of source nodes, [N], and the in-degrees of destination nodes, [M]."""
@@ -332,9 +331,8 @@ class CellGraph:
         touched = np.zeros(len(self.genes), dtype=bool)
         for relation in self.relations:
             edges = self.edges(relation)
-            if relation[0] == relation[2]:
-                edges = edges.select(edges.src != edges.dst)
-            for node_type, ends in ((relation[0], edges.src), (relation[2], edges.dst)):
+            others = edges.select(edges.src != edges.dst) if relation[0] == relation[2] else edges
+            for node_type, ends in ((relation[0], others.src), (relation[2], others.dst)):
                 if node_type == GENE:
                     touched[ends] = True
         return np.flatnonzero(~touched)
@@ -432,29 +430,6 @@ def _check_ends(relation: Relation, edges: Edges, vocabularies: Mapping[str, Voc
     for node_type, ends in ((relation[0], edges.src), (relation[2], edges.dst)):
         size = len(vocabularies.get(node_type, ()))
         if len(ends) and not 0 <= ends.min() <= ends.max() < size:
-            raise GraphError(
-                f"relation {relation}: an edge ends at a node of type '{node_type}' that there is not",
-                got=f"numbers {ends.min()} to {ends.max()}",
-                expected=f"0 … {size - 1}",
-                do="say how many nodes there are in `num_nodes`",
-            )
-
-
-def _content_hash(
-    vocabularies: Mapping[str, Vocabulary], relations: Mapping[Relation, Edges], *, lose_blocked: bool, media: Media
-) -> str:
-    digest = hashlib.sha256(f"cell graph {SCHEMA_VERSION}".encode())
-    for node_type in sorted(vocabularies):
-        digest.update(f"\n{node_type} {vocabularies[node_type].sha256}".encode())
-    for relation in sorted(relations):
-        edges = relations[relation]
-        weighted = edges.weight is not None
-        digest.update(f"\n{' '.join(relation)} {len(edges)} {weighted}\n".encode())
-        digest.update(edges.src.astype("<i8").tobytes() + edges.dst.astype("<i8").tobytes())
-        if edges.weight is not None:
-            digest.update(edges.weight.astype("<f4").tobytes())
-    if lose_blocked:
-        digest.update(b"\nlose_blocked\n")
-    if media:
-        digest.update(f"\nmedia {canonical_hash(media)}\n".encode())
-    return digest.hexdigest()
+            what = f"relation {relation}: an edge ends at a node of type '{node_type}' that there is not"
+            got, do = f"numbers {ends.min()} to {ends.max()}", "say how many nodes there are in `num_nodes`"
+            raise GraphError(what, got=got, expected=f"0 … {size - 1}", do=do)

@@ -42,15 +42,7 @@ class CellConfig:
     self_loops: bool = False  # networks add a self-loop to every gene without one
 
     def validate(self, key: str = "cell") -> None:
-        """Check the keys against each other.
-
-        Args:
-            key: dotted path of this configuration.
-
-        Raises:
-            ConfigError: two keys contradict each other; the message names the key.
-            GraphError: the name of a network cannot name a relation.
-        """
+        """Check the keys at ``key`` against each other."""
         check_values(self, key)
         if not self.model and not self.networks:
             raise ConfigError(f"`{key}` is empty", expected=f"`{key}.model`, `{key}.networks`, or both")
@@ -58,44 +50,27 @@ class CellConfig:
             raise ConfigError(f"`{key}.genes: model` needs `{key}.model`", do="name a model or a gene list")
         for name, of in (("lose_blocked", "reactions"), ("media", "exchange reactions")):
             if getattr(self, name) and not (self.model and self.metabolism):
-                raise ConfigError(
-                    f"`{key}.{name}` needs the {of} of a metabolic model",
-                    got=f"`{key}.model: {self.model or 'null'}`, `{key}.metabolism: {str(self.metabolism).lower()}`",
-                    do=f"name a model and set `{key}.metabolism: true`, or leave `{key}.{name}` out",
-                )
+                got = f"`{key}.model: {self.model or 'null'}`, `{key}.metabolism: {str(self.metabolism).lower()}`"
+                do = f"name a model and set `{key}.metabolism: true`, or leave `{key}.{name}` out"
+                raise ConfigError(f"`{key}.{name}` needs the {of} of a metabolic model", got=got, do=do)
         if self.derived and not self.model:
-            raise ConfigError(
-                f"`{key}.derived` needs `{key}.model`",
-                got=list(self.derived),
-                do=f"name a metabolic model in `{key}.model`, or leave `{key}.derived` out",
-            )
+            do = f"name a metabolic model in `{key}.model`, or leave `{key}.derived` out"
+            raise ConfigError(f"`{key}.derived` needs `{key}.model`", got=list(self.derived), do=do)
         if self.similarity is not None:
             self.similarity.validate(f"{key}.similarity")
         if not self.networks and not self.derived and not self.metabolism:
-            raise ConfigError(
-                f"`{key}` gives no relations",
-                got="metabolism: false, no networks, nothing derived",
-                do=f"set `{key}.metabolism: true`, or list networks or derived relations",
-            )
+            got, do = "metabolism: false, no networks, nothing derived", "or list networks or derived relations"
+            raise ConfigError(f"`{key}` gives no relations", got=got, do=f"set `{key}.metabolism: true`, {do}")
         for name, table in self.tables(key).items():
-            self._validate_table(name, table, key)
+            where = f"{key}.networks.{name}"
+            table.config.validate(where)
+            if table.source and table.source.standard_names and not self.aliases:
+                what = f"`{where}.source: {table.config.source}` calls genes by their standard names"
+                expected = f"`{key}.aliases`, which leads from these to systematic names"
+                raise ConfigError(what, expected=expected, do=f"e.g. `{key}.aliases: sgd_r64_4_1`")
+            if not table.config.channels and not table.config.relation_column:
+                check_relation_name(name, where=where)
 
     def tables(self, key: str = "cell") -> dict[str, NamedTable]:
-        """Return network name → its table, with what the catalogue says of it.
-
-        Raises:
-            ConfigError: the catalogue has no such network.
-        """
+        """Return network name → its table, with what the catalogue says of it."""
         return {name: named_table(network, f"{key}.networks.{name}") for name, network in self.networks.items()}
-
-    def _validate_table(self, name: str, table: NamedTable, key: str) -> None:
-        where = f"{key}.networks.{name}"
-        table.config.validate(where)
-        if table.source and table.source.standard_names and not self.aliases:
-            raise ConfigError(
-                f"`{where}.source: {table.config.source}` calls genes by their standard names",
-                expected=f"`{key}.aliases`, which leads from these to systematic names",
-                do=f"e.g. `{key}.aliases: sgd_r64_4_1`",
-            )
-        if not table.config.channels and not table.config.relation_column:
-            check_relation_name(name, where=where)

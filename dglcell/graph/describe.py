@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
@@ -30,11 +30,7 @@ def describe(cell: CellGraph, *, names: bool = False) -> str:
 
     For each relation it lists: edges; nodes that are a source or a target; mean edges per target; the largest in- or
     out-degree and the node that has it (self-loops count as edges); density (edges per possible pair of source and
-    target); self-loops. The files follow with their sources, licences and hashes.
-
-    Args:
-        cell: the cell graph.
-        names: whether to append the whole gene vocabulary.
+    target); self-loops. The files follow with their sources, licences and hashes, and all ``names`` if asked for.
     """
     untouched = [cell.genes.names[i] for i in cell.untouched_genes()]
     head = f"{len(untouched):,} of {len(cell.genes):,} genes are touched by no relation (self-loops aside)"
@@ -45,8 +41,10 @@ def describe(cell: CellGraph, *, names: bool = False) -> str:
         _relation_lines(cell),
         _source_lines(cell.provenance),
         _dropped_lines(cell),
-        [head, *_wrapped(untouched[:LISTED]), *more] if untouched else ["every gene is touched by a relation"],
-        ["all genes", *_wrapped(cell.genes.names)] if names else [],
+        [head, *_wrapped(", ".join(untouched[:LISTED])), *more]
+        if untouched
+        else ["every gene is touched by a relation"],
+        ["all genes", *_wrapped(", ".join(cell.genes.names))] if names else [],
     ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
@@ -57,10 +55,7 @@ def _node_lines(cell: CellGraph) -> list[str]:
         edges = cell.edges(CATALYSES)
         notes["gene"] = f"{len(np.unique(edges.src)):,} in a reaction's rule"
         notes["reaction"] = f"{len(np.unique(edges.dst)):,} with genes"
-    rows = [
-        (node_type, f"{len(names):,}", notes.get(node_type, ""))
-        for node_type, names in sorted(cell.vocabularies.items())
-    ]
+    rows = [(t, f"{len(names):,}", notes.get(t, "")) for t, names in sorted(cell.vocabularies.items())]
     return [line.rstrip() for line in aligned([("nodes", "count", ""), *rows], left=(0, 2))]
 
 
@@ -99,11 +94,8 @@ def _relation_row(cell: CellGraph, relation: Relation, edges: Edges) -> tuple[st
 
 
 def _busiest(degree: NDArray[np.int64], names: Vocabulary) -> tuple[str, int]:
-    """Return the first node of the largest degree; ``-`` where there is none."""
-    if not degree.any():
-        return "-", 0
-    node = int(degree.argmax())
-    return names.names[node], int(degree[node])
+    node = int(degree.argmax()) if degree.any() else None
+    return ("-", 0) if node is None else (names.names[node], int(degree[node]))
 
 
 def _source_lines(provenance: Mapping[str, Any]) -> list[str]:
@@ -114,19 +106,9 @@ def _source_lines(provenance: Mapping[str, Any]) -> list[str]:
     lines = []
     for name, part in parts:
         words = [part.get("source") or part.get("name", ""), PurePath(part.get("path", "")).name]
-        about = [
-            ", ".join(filter(None, words)),
-            part.get("licence", ""),
-            format_hash(part["sha256"], part["trust"], 16),
-        ]
-        text = "; ".join(filter(None, about))
-        lines += textwrap.wrap(
-            text,
-            WIDTH,
-            initial_indent=f"  {name:{width}}  ",
-            subsequent_indent=" " * (width + 4),
-            break_on_hyphens=False,
-        )
+        hashed = format_hash(part["sha256"], part["trust"], 16)
+        text = "; ".join(filter(None, [", ".join(filter(None, words)), part.get("licence", ""), hashed]))
+        lines += _wrapped(text, f"  {name:{width}}  ", " " * (width + 4))
     return ["made of", *lines] if lines else []
 
 
@@ -134,10 +116,8 @@ def _dropped_lines(cell: CellGraph) -> list[str]:
     lines = []
     model = cell.provenance.get("model", {})
     if model.get("unknown"):
-        lines.append(
-            f"  metabolic model: names {len(model['unknown']):,} ({listing(model['unknown'], 5)}), "
-            f"rows {model['edges_dropped']:,}"
-        )
+        names = f"names {len(model['unknown']):,} ({listing(model['unknown'], 5)})"
+        lines.append(f"  metabolic model: {names}, rows {model['edges_dropped']:,}")
     for name, network in sorted(cell.provenance.get("networks", {}).items()):
         left_out = [*network["names"]["unknown"], *network["names"]["ambiguous"]]
         if left_out:
@@ -146,5 +126,5 @@ def _dropped_lines(cell: CellGraph) -> list[str]:
     return ["left out by `unknown: drop`", *lines] if lines else []
 
 
-def _wrapped(names: Iterable[str]) -> list[str]:
-    return textwrap.wrap(", ".join(names), WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+def _wrapped(text: str, first: str = "  ", others: str = "  ") -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=others, break_on_hyphens=False)

@@ -42,42 +42,33 @@ class EdgeTarget:
 
 
 def read_edge_targets(text: str) -> list[EdgeTarget]:
-    """Read the edges that a strain changes, separated by ``;``.
+    """Read the edges that a strain changes, separated by ``;``; the text may be empty, or ``none``.
 
-    Args:
-        text: ``relation:source>destination``, with ``:strength`` behind it where the edge is not removed. ``<>`` in
-            place of ``>`` means both directions. It may be empty, or ``none``.
+    An edge is ``relation:source>destination``, with ``:strength`` behind it where it is not removed. ``<>`` in place of
+    ``>`` means both directions.
 
     Raises:
         GenotypeError: an edge is written otherwise, or its strength is no amount.
     """
-    entries = [entry.strip() for entry in text.split(";")]
-    return [_read_one(entry) for entry in entries if entry not in ("", NO_EDGES)]
-
-
-def _read_one(entry: str) -> EdgeTarget:
-    found = WRITTEN.fullmatch(entry)
-    if found is None:
-        raise GenotypeError("a changed edge cannot be read", got=f"'{entry}'", expected=EDGE_FORM)
-    relation, source, arrow, destination, amount = found.groups()
-    try:
-        strength = float(amount or 0)
-    except ValueError:
-        strength = np.nan
-    if no_strengths(np.array(strength)):
-        raise GenotypeError(
-            f"the strength of an edge is no amount: '{entry}'",
-            got=f"'{amount}'",
-            expected=A_STRENGTH,
-            do=f"write {EDGE_FORM}",
-        )
-    return EdgeTarget(relation.strip(), source.strip(), destination.strip(), strength, arrow == "<>")
+    targets = []
+    for entry in (entry.strip() for entry in text.split(";")):
+        if entry in ("", NO_EDGES):
+            continue
+        found = WRITTEN.fullmatch(entry)
+        if found is None:
+            raise GenotypeError("a changed edge cannot be read", got=f"'{entry}'", expected=EDGE_FORM)
+        relation, source, arrow, destination, amount = found.groups()
+        try:
+            strength = float(amount or 0)
+        except ValueError:
+            strength = np.nan
+        if no_strengths(np.array(strength)):
+            what, do = f"the strength of an edge is no amount: '{entry}'", f"write {EDGE_FORM}"
+            raise GenotypeError(what, got=f"'{amount}'", expected=A_STRENGTH, do=do)
+        targets.append(EdgeTarget(relation.strip(), source.strip(), destination.strip(), strength, arrow == "<>"))
+    return targets
 
 
 def edge_text(text: str) -> str:
-    """Return the same edges in the order of their names, so that equal changes are equal texts.
-
-    Raises:
-        GenotypeError: as for `read_edge_targets`.
-    """
+    """Return the same edges in the order of their names, so that equal changes are equal texts."""
     return "; ".join(sorted(map(str, read_edge_targets(text)))) or NO_EDGES

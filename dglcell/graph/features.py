@@ -15,7 +15,7 @@ from torch import Tensor
 from dglcell.errors import GraphError
 from dglcell.graph.metabolism import model_reaction
 from dglcell.graph.schema import METABOLITE, REACTION
-from dglcell.graph.tables import read_vectors, standardised
+from dglcell.graph.tables import read_vectors, refuse_strangers, standardised
 from dglcell.graph.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -28,26 +28,14 @@ def read_features(path: Path, vocabulary: Vocabulary, node_type: str) -> Tensor:
     Every column is shifted and scaled to mean 0 and standard deviation 1 over the nodes that the table has (a constant
     column becomes 0). Nodes that it lacks get 0, the mean; names that the vocabulary lacks are left out.
 
-    Args:
-        path: file that `read_vectors` reads.
-        vocabulary: names of the nodes of this type.
-        node_type: the node type, for messages.
-
     Returns:
         The features, [N, F] float32.
-
-    Raises:
-        GraphError: as for `read_vectors`, or no name is known.
     """
     names, values = read_vectors(path, f"model.features.{node_type}")
     index = vocabulary.indices(names)
     known = index >= 0
     if not known.any():
-        raise GraphError(
-            f"`model.features.{node_type}`: '{path.name}' names no {node_type} of the cell graph",
-            got=f"{len(names):,} names, e.g. {names[0] if names else 'none'}",
-            expected=f"names such as {vocabulary.names[0]}",
-        )
+        refuse_strangers(f"`model.features.{node_type}`: '{path.name}' names no {node_type}", names, vocabulary)
     features = torch.zeros(len(vocabulary), values.shape[1])
     features[torch.from_numpy(index[known])] = torch.as_tensor(standardised(values[known])).float()
     return features
@@ -66,33 +54,18 @@ def wild_type_features(model: Model, node_type: str, names: Sequence[str]) -> Te
     coli are consistent with computed optimal growth*). No deletion is computed, so that they say nothing of any strain
     but the wild type.
 
-    Args:
-        model: any cobra model.
-        node_type: ``reaction`` or ``metabolite``.
-        names: names of the nodes of the cell graph.
-
     Returns:
-        The features, [N, F] float32.
-
-    Raises:
-        GraphError: the model does not grow, or there are no such features for the node type.
+        The features, [N, F] float32, of named nodes of the type ``reaction`` or ``metabolite``.
     """
     if node_type not in COLUMNS:
-        raise GraphError(
-            f"there are no features `{WILD_TYPE}` of the node type '{node_type}'",
-            expected=" or ".join(COLUMNS),
-            do=f"give a table in `model.features.{node_type}`",
-        )
+        what, do = f"there are no features `{WILD_TYPE}` of the node type '{node_type}'", "give a table in"
+        raise GraphError(what, expected=" or ".join(COLUMNS), do=f"{do} `model.features.{node_type}`")
     rows = COLUMNS[node_type](model, wild_type_fluxes(model), names)
     return torch.as_tensor(standardised(np.array(rows, dtype=np.float64))).float()
 
 
 def wild_type_fluxes(model: Model) -> Fluxes:
-    """Return the flux of every reaction of the model at its fastest growth, with the least total flux.
-
-    Raises:
-        GraphError: the model does not grow.
-    """
+    """Return the flux of every reaction of the model at its fastest growth, with the least total flux."""
     from cobra.exceptions import OptimizationError
     from cobra.flux_analysis import pfba
 
@@ -109,20 +82,10 @@ def _of_reactions(model: Model, fluxes: Fluxes, names: Sequence[str]) -> list[li
     for name in names:
         reaction, sign = model.reactions.get_by_id(model_reaction(name)), 1 if name[-1] == "+" else -1
         flux, amounts = max(0.0, sign * fluxes[reaction.id]), [sign * n for n in reaction.metabolites.values()]
-        rows.append(
-            [
-                sign,
-                flux,
-                math.log1p(flux),
-                flux > 0,
-                reaction.lower_bound < 0 < reaction.upper_bound,
-                sum(amount < 0 for amount in amounts),
-                sum(amount > 0 for amount in amounts),
-                complexes[reaction.id, name[-1]],
-                reaction.boundary,
-                reaction.objective_coefficient != 0,
-            ]
-        )
+        reversible = reaction.lower_bound < 0 < reaction.upper_bound
+        ends = sum(amount < 0 for amount in amounts), sum(amount > 0 for amount in amounts)
+        of_model = complexes[reaction.id, name[-1]], reaction.boundary, reaction.objective_coefficient != 0
+        rows.append([sign, flux, math.log1p(flux), flux > 0, reversible, *ends, *of_model])
     return rows
 
 

@@ -16,7 +16,7 @@ from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.catalogue import GROUPS, NetworkConfig, named_table
 from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.graph.schema import GENE, Relation, check_relation_name, gene_relation
-from dglcell.graph.tables import read_table, read_vectors, standardised
+from dglcell.graph.tables import read_table, read_vectors, refuse_strangers, standardised
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 
 if TYPE_CHECKING:
@@ -42,25 +42,16 @@ class SimilaritySource:
     max_missing: MissingShare = 0.5  # vectors: share of the cell's genes that the file may lack
 
     def validate(self, key: str) -> None:
-        """Check values.
-
-        Raises:
-            ConfigError: a value is wrong; the message names the key.
-        """
+        """Check the values at ``key``."""
         given = [name for name in ("relations", "sets", "vectors") if getattr(self, name)]
         if len(given) != 1:
-            raise ConfigError(
-                f"`{key}` must say what genes are compared by",
-                got=", ".join(given) or "nothing",
-                expected="one of `relations`, `sets` and `vectors`",
-            )
+            what, expected = f"`{key}` must say what genes are compared by", "one of `relations`, `sets` and `vectors`"
+            raise ConfigError(what, got=", ".join(given) or "nothing", expected=expected)
         if self.sets is not None:
             table = named_table(self.sets, f"{key}.sets").config
             if table.layout != GROUPS:
-                raise ConfigError(
-                    f"`{key}.sets` is no table of genes and sets", got=f"layout: {table.layout or 'pairs'}",
-                    expected="layout: groups",
-                )  # fmt: skip
+                what, got = f"`{key}.sets` is no table of genes and sets", f"layout: {table.layout or 'pairs'}"
+                raise ConfigError(what, got=got, expected="layout: groups")
             table.validate(f"{key}.sets")
 
 
@@ -74,12 +65,7 @@ class SimilarityConfig:
     sources: dict[str, SimilaritySource] = field(default_factory=dict)  # name → a relation `similar_NAME` of its own
 
     def validate(self, key: str = "cell.similarity") -> None:
-        """Check values.
-
-        Raises:
-            ConfigError: a value is wrong; the message names the key.
-            GraphError: a source cannot name a relation.
-        """
+        """Check the values at ``key``."""
         check_values(self, key)
         for name, source in self.sources.items():
             check_relation_name(f"{SIMILAR}_{name}", where=f"{key}.sources.{name}")
@@ -102,17 +88,6 @@ def similar_relations(
     """Yield the relations between similar genes: name, edges, and the provenance of the file they come from, if any.
 
     The relation `similar` compares neighbours in all relations between genes; every source adds a relation of its own.
-
-    Args:
-        config: a validated configuration.
-        relations: relations of the cell graph.
-        genes: genes of the cell graph.
-        aliases: other names of genes in tables of sets.
-        raw: folder for relative paths; see `find_raw`.
-
-    Raises:
-        DataError: a file is missing, or is not the right one.
-        GraphError: a file is unusable, a relation is missing, or no gene has a similar one.
     """
     between = {relation[1]: ends for relation, ends in relations.items() if relation[0] == relation[2] == GENE}
     yield SIMILAR, similar_genes(between.values(), len(genes), config), {}
@@ -128,10 +103,8 @@ def similar_relations(
         else:
             missing = [relation for relation in source.relations if relation not in between]
             if missing:
-                raise GraphError(
-                    f"`{key}.relations` names relations between genes that the cell graph lacks",
-                    got=", ".join(missing), expected=", ".join(between) or "none are there",
-                )  # fmt: skip
+                what = f"`{key}.relations` names relations between genes that the cell graph lacks"
+                raise GraphError(what, got=", ".join(missing), expected=", ".join(between) or "none are there")
             profiles = _neighbourhoods([between[relation] for relation in source.relations], len(genes))
         edges = _edges(profiles, config)
         if not len(edges):
@@ -150,23 +123,12 @@ def similar_genes(relations: Iterable[Edges], num_genes: int, config: Similarity
 
     so that a sum over in-edges is a mean shrunk towards zero. Genes of one complex or pathway, which have similar
     interaction profiles in a screen (Tong et al. 2004), are joined also where no edge joins them directly. Sources have
-    profiles of their own in place of neighbourhoods; negative cosines count as 0.
-
-    Args:
-        relations: relations of genes with genes; fixed weights are not used.
-        num_genes: number of genes, N.
-        config: a validated configuration.
-
-    Raises:
-        GraphError: no gene has a similar one.
+    profiles of their own in place of neighbourhoods; negative cosines count as 0. Fixed weights are not used.
     """
     edges = _edges(_neighbourhoods(relations, num_genes), config)
     if not len(edges):
-        raise GraphError(
-            "no two genes have a neighbour in common",
-            got=f"{num_genes:,} genes",
-            do="give networks, or leave `cell.similarity` out",
-        )
+        do = "give networks, or leave `cell.similarity` out"
+        raise GraphError("no two genes have a neighbour in common", got=f"{num_genes:,} genes", do=do)
     return edges
 
 
@@ -185,9 +147,9 @@ def _neighbourhoods(relations: Iterable[Edges], num_genes: int) -> csr_array:
 def _set_profiles(
     config: NetworkConfig, key: str, genes: Vocabulary, aliases: AliasTable, raw: str | None
 ) -> tuple[csr_array, dict[str, Any]]:
-    """Return the sets of genes, each as −log of its share of the genes (Spärck Jones 1972), [N, S].
+    """Return the sets of genes, each as −log of its share of the genes (Spärck Jones 1972), [N, S], of length one.
 
-    Rows have length one. Rows of the table with names that the cell lacks or without a set are left out.
+    Rows of the table with names that the cell lacks or without a set are left out.
     """
     from scipy import sparse
 
@@ -200,11 +162,7 @@ def _set_profiles(
     gene = np.where(np.isin(names, list(ambiguous)), -1, genes.indices(names))[rows]
     known = (gene >= 0) & (np.array([bool(name) for name in sets])[set_of])
     if not known.any():
-        raise GraphError(
-            f"`{key}.sets`: '{found.path.name}' names no gene of the cell graph",
-            got=f"{len(names):,} names, e.g. {names[0] if names else 'none'}",
-            expected=f"names such as {genes.names[0]}",
-        )
+        refuse_strangers(f"`{key}.sets`: '{found.path.name}' names no gene", names, genes)
     shape = len(genes), len(sets)
     profiles = sparse.csr_array((np.ones(known.sum()), (gene[known], set_of[known])), shape=shape)
     profiles.data[:] = 1  # a gene that a set names twice is in it once
@@ -243,31 +201,21 @@ def _block(
 
 
 def read_gene_vectors(path: Path, genes: Vocabulary, max_missing: float, key: str) -> NDArray[np.float64]:
-    """Read vectors of length one, of columns that are standardised over the genes that the file has.
+    """Read vectors of length one, [N, D], of columns that are standardised over the genes that the file has.
 
-    Args:
-        path: file that `read_vectors` reads.
-        genes: genes of the cell graph; names that it lacks are left out.
-        max_missing: share of the genes that the file may lack.
-        key: dotted path of the source in the configuration, for messages.
-
-    Returns:
-        The vectors, [N, D]; zeros for a gene that the file lacks.
-
-    Raises:
-        GraphError: as for `read_vectors`, or too many genes are missing.
+    Names that the cell graph lacks are left out. Genes that the file lacks, at most a share of ``max_missing``, get
+    zeros.
     """
     names, vectors = read_vectors(path, f"{key}.vectors")
     index = genes.indices(names)
     known = index >= 0
     missing = 1 - known.sum() / len(genes)
     if missing > max_missing:
-        raise GraphError(
-            f"`{key}.vectors`: '{path.name}' lacks too many genes of the cell graph",
-            got=f"{missing:.0%} are missing; the file has {len(names):,} names, e.g. {names[0] if names else 'none'}",
-            expected=f"at most {max_missing:.0%}, and names such as {genes.names[0]}",
-            do=f"give a vector for more genes, or raise `{key}.max_missing`",
-        )
+        what = f"`{key}.vectors`: '{path.name}' lacks too many genes of the cell graph"
+        got = f"{missing:.0%} are missing; the file has {len(names):,} names, e.g. {names[0] if names else 'none'}"
+        expected = f"at most {max_missing:.0%}, and names such as {genes.names[0]}"
+        do = f"give a vector for more genes, or raise `{key}.max_missing`"
+        raise GraphError(what, got=got, expected=expected, do=do)
     found = standardised(vectors[known])
     length = np.linalg.norm(found, axis=1, keepdims=True)
     profiles = np.zeros((len(genes), vectors.shape[1]))

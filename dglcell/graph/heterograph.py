@@ -41,16 +41,7 @@ class Heterograph:
 def read_heterograph(
     graph: Any, names: Mapping[str, Sequence[str]] | None = None, num_nodes: Mapping[str, int] | None = None
 ) -> Heterograph:
-    """Read a heterograph of another package.
-
-    Args:
-        graph: see ``ACCEPTED``.
-        names: node type → names of its nodes, in the order of their numbers.
-        num_nodes: node type → N, where lists of edges do not say it.
-
-    Raises:
-        GraphError: it is none of these, or its edges, names or weights do not fit.
-    """
+    """Read a heterograph of another package, as ``ACCEPTED`` says; see ``CellGraph``."""
     given = {node_type: _vocabulary(node_type, of) for node_type, of in (names or {}).items()}
     package = type(graph).__module__.partition(".")[0]
     if package == "dgl" and hasattr(graph, "canonical_etypes"):
@@ -60,21 +51,16 @@ def read_heterograph(
     elif hasattr(graph, "columns") or isinstance(graph, Mapping):
         found = _of_edges(_by_relation(graph) if hasattr(graph, "columns") else graph, given, num_nodes or {})
     else:
-        raise GraphError(
-            "this is no heterograph",
-            got=f"{type(graph).__module__}.{type(graph).__name__}",
-            expected=ACCEPTED,
-            do='give the edges of a graph without types as {("node", "edge", "node"): (sources, destinations)}',
-        )
+        got = f"{type(graph).__module__}.{type(graph).__name__}"
+        do = 'give the edges of a graph without types as {("node", "edge", "node"): (sources, destinations)}'
+        raise GraphError("this is no heterograph", got=got, expected=ACCEPTED, do=do)
     if not found.ends:
         raise GraphError("the heterograph has no relations", got=repr(graph), expected=ACCEPTED)
     for node_type, vocabulary in given.items():
         if len(vocabulary) != found.num_nodes.get(node_type):
-            raise GraphError(
-                f"`names` does not fit the nodes of type '{node_type}'",
-                got=f"{len(vocabulary):,} names for {found.num_nodes.get(node_type, 'no')} nodes",
-                expected=f"a name for each node of {listing(found.num_nodes)}",
-            )
+            got = f"{len(vocabulary):,} names for {found.num_nodes.get(node_type, 'no')} nodes"
+            what, expected = f"`names` does not fit the nodes of type '{node_type}'", listing(found.num_nodes)
+            raise GraphError(what, got=got, expected=f"a name for each node of {expected}")
     found.names |= given
     return found
 
@@ -82,27 +68,19 @@ def read_heterograph(
 def _vocabulary(node_type: str, names: Iterable[object]) -> Vocabulary:
     vocabulary = Vocabulary(tuple(map(str, names)))
     if len(set(vocabulary.names)) < len(vocabulary):
-        twice = sorted({name for name in vocabulary.names if vocabulary.names.count(name) > 1})
-        raise GraphError(
-            f"two nodes of type '{node_type}' have one name", got=listing(twice), expected="distinct names"
-        )
+        twice = listing(sorted({name for name in vocabulary.names if vocabulary.names.count(name) > 1}))
+        raise GraphError(f"two nodes of type '{node_type}' have one name", got=twice, expected="distinct names")
     return vocabulary
 
 
 def _of_dgl(graph: Any) -> Heterograph:
     if graph.is_block:
-        raise GraphError(
-            "a block of sampled neighbours is no whole graph",
-            got="a block of DGL (message flow graph)",
-            expected=ACCEPTED,
-            do="give the graph that it was sampled from",
-        )
+        what, got = "a block of sampled neighbours is no whole graph", "a block of DGL (message flow graph)"
+        raise GraphError(what, got=got, expected=ACCEPTED, do="give the graph that it was sampled from")
     if graph.batch_size > 1:
-        raise GraphError(
-            "a batch of graphs is no single graph: strains lose nodes of all of them, and pooling would mix them",
-            got=f"a batch of {graph.batch_size} graphs",
-            do="make a `CellGraph` of each graph of `dgl.unbatch(graph)`",
-        )
+        what = "a batch of graphs is no single graph: strains lose nodes of all of them, and pooling would mix them"
+        got, do = f"a batch of {graph.batch_size} graphs", "make a `CellGraph` of each graph of `dgl.unbatch(graph)`"
+        raise GraphError(what, got=got, do=do)
     found = Heterograph({t: graph.num_nodes(t) for t in graph.ntypes}, {}, device=graph.device)
     found.ndata = {t: dict(graph.nodes[t].data) for t in graph.ntypes}
     for relation in graph.canonical_etypes:
@@ -136,12 +114,9 @@ def _belongs(x: object, number: int) -> bool:
 def _by_relation(frame: Any) -> dict[Relation, Any]:
     missing = [c for c in ("source_type", "source", "relation", "target_type", "target") if c not in frame.columns]
     if missing:
-        raise GraphError(
-            "a table of edges lacks columns",
-            got=listing(frame.columns),
-            expected="source_type, source, relation, target_type, target, and weight where edges have one",
-            do="or give {(source type, name, destination type): DataFrame with source and target}",
-        )
+        expected = "source_type, source, relation, target_type, target, and weight where edges have one"
+        do = "or give {(source type, name, destination type): DataFrame with source and target}"
+        raise GraphError("a table of edges lacks columns", got=listing(frame.columns), expected=expected, do=do)
     groups = frame.groupby(["source_type", "relation", "target_type"], sort=True)
     return {(str(source), str(name), str(target)): part for (source, name, target), part in groups}
 
@@ -174,26 +149,18 @@ def _of_edges(
 def _columns(relation: Any, edges: Any) -> tuple[Tensor | list[str], Tensor | list[str], Tensor | None]:
     """Return sources, destinations and weights of a relation, as they are given: numbers or names."""
     if not (isinstance(relation, tuple) and len(relation) == 3 and all(isinstance(name, str) for name in relation)):
-        raise GraphError(
-            "a relation is named by three texts",
-            got=repr(relation),
-            expected='(source type, name, destination type), e.g. ("user", "likes", "item")',
-        )
+        expected = '(source type, name, destination type), e.g. ("user", "likes", "item")'
+        raise GraphError("a relation is named by three texts", got=repr(relation), expected=expected)
     if hasattr(edges, "columns"):
-        missing = [name for name in ("source", "target") if name not in edges.columns]
-        if missing:
-            raise GraphError(
-                f"the table of relation {relation} lacks columns", got=listing(edges.columns), expected="source, target"
-            )
+        if not {"source", "target"} <= {*edges.columns}:
+            what = f"the table of relation {relation} lacks columns"
+            raise GraphError(what, got=listing(edges.columns), expected="source, target")
         weight = torch.as_tensor(edges[WEIGHT].to_numpy(dtype=float)) if WEIGHT in edges.columns else None
         weight = None if weight is None or weight.isnan().all() else weight
         return _column(relation, edges["source"].tolist()), _column(relation, edges["target"].tolist()), weight
     if len(edges) != 2:
-        raise GraphError(
-            f"the edges of relation {relation} are no pair",
-            got=f"{len(edges)} lists",
-            expected="(sources, destinations), of the same length",
-        )
+        what, expected = f"the edges of relation {relation} are no pair", "(sources, destinations), of the same length"
+        raise GraphError(what, got=f"{len(edges)} lists", expected=expected)
     return _column(relation, edges[0]), _column(relation, edges[1]), None
 
 
@@ -209,11 +176,8 @@ def _column(relation: Relation, ends: Any) -> Tensor | list[str]:
     except (TypeError, ValueError):
         numbers = torch.empty(0)
     if numbers.ndim != 1 or numbers.dtype not in (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8):
-        raise GraphError(
-            f"an end of relation {relation} is neither numbers nor names",
-            got=f"{numbers.dtype}, {numbers.ndim} dimensions",
-            expected="[E] whole numbers of nodes, or E names",
-        )
+        what, got = f"an end of relation {relation} is neither numbers nor names", f"{numbers.dtype}, {numbers.ndim}"
+        raise GraphError(what, got=f"{got} dimensions", expected="[E] whole numbers of nodes, or E names")
     return numbers.long()
 
 
@@ -231,11 +195,8 @@ def _add(found: Heterograph, relation: Relation, ends: Sequence[Tensor], data: D
     """Add the edges of a relation, after a check; one of the features may be their fixed weight."""
     src, dst = (end.detach().cpu().long().numpy() for end in ends)
     if len(src) != len(dst):
-        raise GraphError(
-            f"relation {relation} has other numbers of sources than of destinations",
-            got=f"{len(src):,} and {len(dst):,}",
-            expected="both ends of every edge",
-        )
+        what, got = f"relation {relation} has other numbers of sources than of destinations", f"{len(src):,} and"
+        raise GraphError(what, got=f"{got} {len(dst):,}", expected="both ends of every edge")
     found.ends[relation] = src, dst
     if weight in data:
         found.weights[relation] = _weight(relation, data.pop(weight), len(src))
@@ -245,11 +206,9 @@ def _add(found: Heterograph, relation: Relation, ends: Sequence[Tensor], data: D
 def _weight(relation: Relation, weight: Tensor, edges: int) -> NDArray[Any]:
     one = weight.detach().cpu().squeeze(1) if weight.ndim == 2 and weight.shape[1] == 1 else weight.detach().cpu()
     if one.shape != (edges,) or not one.isfinite().all():
-        raise GraphError(
-            f"the weights of relation {relation} do not fit",
-            got=f"shape {tuple(weight.shape)}" if one.shape != (edges,) else "a weight that is no finite number",
-            expected=f"[E] finite numbers for {edges:,} edges",
-            do=f"give the feature '{WEIGHT}' another name if it is no weight of sums and means",
-        )
+        what, expected = f"the weights of relation {relation} do not fit", f"[E] finite numbers for {edges:,} edges"
+        got = f"shape {tuple(weight.shape)}" if one.shape != (edges,) else "a weight that is no finite number"
+        do = f"give the feature '{WEIGHT}' another name if it is no weight of sums and means"
+        raise GraphError(what, got=got, expected=expected, do=do)
     values: NDArray[Any] = (one if one.dtype == torch.float64 else one.float()).numpy()
     return values

@@ -17,20 +17,15 @@ if TYPE_CHECKING:
 
 
 def check_media(key: str, media: Mapping[str, Mapping[str, float]]) -> None:
-    """Refuse uptakes that are no amounts.
-
-    Raises:
-        ConfigError: an uptake is negative or not finite; the message names its key.
-    """
+    """Refuse uptakes that are negative or not finite."""
     for name, changes in media.items():
         for exchange, uptake in changes.items():
             if not 0 <= uptake < math.inf:
-                raise ConfigError(
+                what, expected = (
                     f"`{key}.{name}.{exchange}` is no uptake",
-                    got=uptake,
-                    expected="the largest uptake in mmol/gDW/h, 0 for none",
-                    do="write uptake without a sign",
+                    "the largest uptake in mmol/gDW/h, 0 for none",
                 )
+                raise ConfigError(what, got=uptake, expected=expected, do="write uptake without a sign")
 
 
 MediaChanges = Annotated[dict[str, dict[str, float]], check_media]
@@ -50,15 +45,10 @@ class Media:
 
     @classmethod
     def of(cls, model: Model, changes: Mapping[str, Mapping[str, float]], key: str) -> Media:
-        """Read media for a model.
+        """Read media, as the configuration has them at ``key`` (`MediaChanges`), for any cobra model.
 
         An exchange reaction is one that cobra finds to be, and that the model writes as secretion, so that uptake is a
         negative flux.
-
-        Args:
-            model: any cobra model.
-            changes: as `MediaChanges` has them.
-            key: dotted key of the configuration that has them, for messages.
 
         Raises:
             ConfigError: a medium names another reaction, has no uptake at all, or an uptake is no amount.
@@ -70,27 +60,19 @@ class Media:
         for name, uptakes in changes.items():
             stray = [exchange for exchange in uptakes if exchange not in own]
             if stray:
-                raise ConfigError(
-                    f"`{key}.{name}` names no exchange reaction of {model.id or 'the model'}",
-                    got=stray[0],
-                    expected=f"among {listing(own)}",
-                    do=did_you_mean(stray[0], own),
-                )
+                what = f"`{key}.{name}` names no exchange reaction of {model.id or 'the model'}"
+                do = did_you_mean(stray[0], own)
+                raise ConfigError(what, got=stray[0], expected=f"among {listing(own)}", do=do)
             if not any({**own, **uptakes}.values()):
-                raise ConfigError(
-                    f"`{key}.{name}` closes every exchange reaction",
-                    expected="an uptake above 0",
-                    do="name what cells can grow on",
-                )
+                what, do = f"`{key}.{name}` closes every exchange reaction", "name what cells can grow on"
+                raise ConfigError(what, expected="an uptake above 0", do=do)
             forced = {e.id: -e.upper_bound for e in exchanges if e.upper_bound < -{**own, **uptakes}[e.id]}
             if forced:
                 exchange, least = next(iter(forced.items()))
-                raise ConfigError(
-                    f"`{key}.{name}.{exchange}`: the model has a fixed uptake, which the medium does not allow",
-                    got=f"{uptakes[exchange]:g}",
-                    expected=f"at least {least:g}, the uptake that the reaction's upper bound of {-least:g} forces",
-                    do=f"raise the uptake, or set the upper bound of {exchange} to 0 or more in the model file",
-                )
+                what = f"`{key}.{name}.{exchange}`: the model has a fixed uptake, which the medium does not allow"
+                expected = f"at least {least:g}, the uptake that the reaction's upper bound of {-least:g} forces"
+                do = f"raise the uptake, or set the upper bound of {exchange} to 0 or more in the model file"
+                raise ConfigError(what, got=f"{uptakes[exchange]:g}", expected=expected, do=do)
         rows = [list({**own, **uptakes}.values()) for uptakes in changes.values()]
         return cls(tuple(changes), tuple(own), np.array(rows, dtype=np.float64).reshape(-1, len(own)))
 
@@ -121,9 +103,6 @@ def _exchanges(model: Model) -> list[Reaction]:
     except RuntimeError as error:  # cobra cannot tell which compartment is outside
         reason = error
     if not found:
-        raise GraphError(
-            "the metabolic model has no exchange reactions, so that there are no media of it",
-            got=reason,
-            expected="reactions that secrete a metabolite of the compartment `e`",
-        )
+        what = "the metabolic model has no exchange reactions, so that there are no media of it"
+        raise GraphError(what, got=reason, expected="reactions that secrete a metabolite of the compartment `e`")
     return found

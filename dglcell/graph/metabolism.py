@@ -44,16 +44,9 @@ def enzyme_complexes(rule: GPR, *, limit: int = 10_000, where: str = "rule") -> 
     A complex that contains another one is kept: curators write ``A or (A and B)`` when the enzyme works with and
     without its regulatory subunit B, and dropping the larger form would cut B off from the reaction.
 
-    Args:
-        rule: a rule parsed by cobra.
-        limit: largest number of complexes allowed; those of curated models are below a few hundred.
-        where: reaction name, for the message.
-
-    Returns:
-        Complexes ordered by their sorted genes; empty if the rule is empty.
-
     Raises:
-        GraphError: the expansion exceeds ``limit``, or the rule uses something other than AND, OR and genes.
+        GraphError: there are more than ``limit`` (curated models have a few hundred), or the rule has something other
+            than AND, OR and genes.
     """
     if not rule.body:
         return []
@@ -64,11 +57,8 @@ def _expand(node: object, limit: int, where: str) -> set[Complex]:
     if isinstance(node, ast.Name):
         return {frozenset((node.id,))}
     if not isinstance(node, ast.BoolOp):
-        raise GraphError(
-            f"{where}: the gene rule holds something other than AND, OR and gene names",
-            got=type(node).__name__,
-            do="mend the rule in the model file",
-        )
+        what = f"{where}: the gene rule holds something other than AND, OR and gene names"
+        raise GraphError(what, got=type(node).__name__, do="mend the rule in the model file")
     parts = [_expand(value, limit, where) for value in node.values]
     if isinstance(node.op, ast.Or):
         terms = set().union(*parts)
@@ -83,12 +73,9 @@ def _expand(node: object, limit: int, where: str) -> set[Complex]:
 
 def _check_size(size: int, limit: int, where: str) -> None:
     if size > limit:
-        raise GraphError(
-            f"{where}: the gene rule expands to too many enzyme complexes",
-            got=f"{size:,} or fewer",
-            expected=f"at most {limit:,}",
-            do="simplify the rule in the model file; AND over long OR-lists multiplies their lengths",
-        )
+        what = f"{where}: the gene rule expands to too many enzyme complexes"
+        do = "simplify the rule in the model file; AND over long OR-lists multiplies their lengths"
+        raise GraphError(what, got=f"{size:,} or fewer", expected=f"at most {limit:,}", do=do)
 
 
 @dataclass(frozen=True)
@@ -131,16 +118,8 @@ class Metabolism:
     ) -> Metabolism:
         """Read a model by name or path; see `dglcell.graph.model_files.read_model`.
 
-        A process parses a file once, as long as its content stays the same.
-
-        Args:
-            name_or_path, raw: see `read_model`.
-            media: growth media, as ``cell.media`` has them. The wild type takes up all that any of them offers, and a
-                medium weakens or removes reaction nodes of uptake.
-
-        Raises:
-            ConfigError: a medium does not fit the model.
-            GraphError: for the same reasons as `read_model` and `from_model`.
+        A process parses a file once, as long as its content stays the same. The wild type takes up all that any of the
+        growth media offers, and a medium weakens or removes reaction nodes of uptake.
         """
         origin = model_origin(name_or_path, raw)
         made = _read(name_or_path, raw, json.dumps(media or {}), origin["sha256"])
@@ -148,18 +127,22 @@ class Metabolism:
 
     @classmethod
     def from_model(cls, model: Model, *, name: str | None = None) -> Metabolism:
-        """Convert a cobra model.
-
-        Args:
-            model: any cobra model.
-            name: how the user called the model; the model's own id where None.
+        """Convert any cobra model.
 
         Raises:
             GraphError: the model lacks genes, reactions or metabolites; a rule cannot be expanded; two
                 reaction nodes would share a name.
         """
         where = name or model.id or "model"
-        _check_not_empty(model, where)
+        for kind in ("reactions", "metabolites", "genes"):
+            if not getattr(model, kind):
+                what, expected = (
+                    f"metabolic model '{where}' has no {kind}",
+                    "a model with genes, reactions and metabolites",
+                )
+                of_genes = "check that the file holds a genome-scale model with gene rules"
+                do = of_genes if kind == "genes" else "check that the file is whole"
+                raise GraphError(what, expected=expected, do=do)
         nodes = [node for reaction in model.reactions for node in _reaction_nodes(reaction)]
         return _assemble(model, nodes, where)
 
@@ -202,29 +185,15 @@ class _Node:
     sign: int
 
 
-def _check_not_empty(model: Model, where: str) -> None:
-    for kind in ("reactions", "metabolites", "genes"):
-        if not getattr(model, kind):
-            raise GraphError(
-                f"metabolic model '{where}' has no {kind}",
-                expected="a model with genes, reactions and metabolites",
-                do="check that the file holds a genome-scale model with gene rules"
-                if kind == "genes"
-                else "check that the file is whole",
-            )
-
-
 def _reaction_nodes(reaction: Reaction) -> list[_Node]:
     complexes = enzyme_complexes(reaction.gpr, where=f"reaction '{reaction.id}'")
     labelled = [(f"{reaction.id}#{k}", genes) for k, genes in enumerate(complexes, start=1)]
     largest = float(np.finfo(np.float32).max)
     wrong = {m.id: n for m, n in reaction.metabolites.items() if not abs(n) <= largest}
     if wrong or any(math.isnan(bound) for bound in reaction.bounds):
-        raise GraphError(
-            f"reaction '{reaction.id}': its stoichiometry or bounds are no finite numbers",
-            got=f"bounds {reaction.bounds}, stoichiometry {wrong}" if wrong else f"bounds {reaction.bounds}",
-            do="mend the reaction in the model file",
-        )
+        what = f"reaction '{reaction.id}': its stoichiometry or bounds are no finite numbers"
+        got = f"bounds {reaction.bounds}, stoichiometry {wrong}" if wrong else f"bounds {reaction.bounds}"
+        raise GraphError(what, got=got, do="mend the reaction in the model file")
     backward, forward = reaction.lower_bound < 0, reaction.upper_bound > 0
     signs = [(1, "+")] if forward or not backward else []
     signs += [(-1, "-")] if backward else []
@@ -240,11 +209,8 @@ def _assemble(model: Model, nodes: list[_Node], where: str) -> Metabolism:
     names = [node.name for node in nodes]
     repeated = sorted({a for a, b in itertools.pairwise(names) if a == b})
     if repeated:
-        raise GraphError(
-            f"metabolic model '{where}': reaction nodes would share a name",
-            got=listing(repeated),
-            do="rename reactions whose names end in '#' and a number",
-        )
+        what, do = f"metabolic model '{where}': reaction nodes would share a name", "rename reactions whose names end"
+        raise GraphError(what, got=listing(repeated), do=f"{do} in '#' and a number")
     genes = Vocabulary.of(gene.id for gene in model.genes)
     metabolites = Vocabulary.of(metabolite.id for metabolite in model.metabolites)
     model_reactions = Vocabulary.of(reaction.id for reaction in model.reactions)
@@ -255,6 +221,7 @@ def _assemble(model: Model, nodes: list[_Node], where: str) -> Metabolism:
         for metabolite, coefficient in node.reaction.metabolites.items()
     ]
     by_id = [model.metabolites.get_by_id(name) for name in metabolites.names]
+    counted = {"genes": genes, "reactions": model_reactions, "metabolites": metabolites}
     edges = np.array([edge[:2] for edge in converts], dtype=np.int64).reshape(-1, 2)
     return Metabolism(
         genes=genes,
@@ -266,13 +233,7 @@ def _assemble(model: Model, nodes: list[_Node], where: str) -> Metabolism:
         model_reactions=model_reactions,
         model_reaction_of=model_reactions.indices([node.reaction.id for node in nodes]),
         compartments=tuple(metabolite.compartment or "" for metabolite in by_id),
-        provenance={
-            "name": where,
-            "id": model.id or "",
-            "genes": len(genes),
-            "reactions": len(model_reactions),
-            "metabolites": len(metabolites),
-        },
+        provenance={"name": where, "id": model.id or "", **{name: len(of) for name, of in counted.items()}},
         aliases=model_aliases(model),
         titles={REACTION: _titles(model.reactions), METABOLITE: _titles(model.metabolites)},
     )
@@ -302,16 +263,11 @@ class Currency:
     """Define which metabolites do not make two reactions neighbours."""
 
     degree: int = CURRENCY_DEGREE  #: a metabolite of more reactions than this is currency
-    metabolites: tuple[
-        str, ...
-    ] = ()  #: if not empty, exactly these metabolites are currency and ``degree`` is not used
+    #: if not empty, exactly these metabolites are currency and ``degree`` is not used
+    metabolites: tuple[str, ...] = ()
 
     def mask(self, metabolism: Metabolism) -> NDArray[np.bool_]:
-        """Return which metabolites are currency, [N metabolites] bool.
-
-        Raises:
-            GraphError: a listed metabolite is not in the model.
-        """
+        """Return which metabolites are currency, [N metabolites] bool; a ``GraphError`` names one that is unknown."""
         vocabulary = metabolism.metabolites
         mask = np.zeros(len(vocabulary), dtype=bool)
         if self.metabolites:
@@ -372,26 +328,15 @@ where two genes are related."""
 
 
 def derived_edges(name: str, metabolism: Metabolism, currency: Currency | None = None) -> NDArray[np.int64]:
-    """Return the edges of one derived relation, with both directions of each pair and without self-loops.
-
-    Args:
-        name: a key of `DERIVED`.
-        metabolism: the model.
-        currency: which metabolites do not connect reactions.
-
-    Returns:
-        Gene indices, [2, E].
+    """Return the edges of a relation of `DERIVED`, gene indices [2, E], in both directions and without self-loops.
 
     Raises:
         GraphError: the relation has no edges in this model.
     """
     edges = _edges(name, metabolism, currency or Currency())
     if not edges.size:
-        raise GraphError(
-            f"derived relation '{name}' has no edges",
-            got=f"metabolic model '{metabolism.name}' with {len(metabolism.genes):,} genes",
-            do=f"take '{name}' out of `derived`",
-        )
+        got = f"metabolic model '{metabolism.name}' with {len(metabolism.genes):,} genes"
+        raise GraphError(f"derived relation '{name}' has no edges", got=got, do=f"take '{name}' out of `derived`")
     return edges
 
 

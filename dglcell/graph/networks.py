@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,19 +20,14 @@ from dglcell.graph.tables import EdgeTable, read_table
 from dglcell.graph.vocabulary import REFUSE, AliasTable, Vocabulary, spelling
 from dglcell.published.file import FILES
 
+if TYPE_CHECKING:
+    from dglcell.graph.config import CellConfig
+
 log = logging.getLogger("dglcell")
 
 
 def pairs_within_groups(members: NDArray[np.int64], groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
-    """Return all pairs of different members of a group, each once per group.
-
-    Args:
-        members: [rows] index of a member.
-        groups: [rows] group that it belongs to.
-
-    Returns:
-        Two arrays, [pairs] each; the first of a pair is the smaller index.
-    """
+    """Return all pairs of different members of groups, [pairs] each, once per group, the smaller index first."""
     import pandas as pd
 
     rows = pd.DataFrame({"group": groups, "member": members}).drop_duplicates()
@@ -55,14 +50,7 @@ class Network:
 def read_network(
     name: str, named: NamedTable, aliases: AliasTable, known: Vocabulary, raw: str | None = None
 ) -> Network:
-    """Read one edge table.
-
-    Args:
-        name: name of the network.
-        named: where the table is and what its columns mean.
-        aliases: other names of genes.
-        known: names that stand for themselves whatever the aliases say.
-        raw: folder for relative paths; see `find_raw`.
+    """Read one edge table; names in ``known`` stand for themselves whatever the aliases say.
 
     Raises:
         DataError: the file is missing, or has the wrong hash.
@@ -152,14 +140,7 @@ def _split_relations(
 
 
 def network_edges(
-    network: Network,
-    config: NetworkConfig,
-    genes: Vocabulary,
-    *,
-    symmetrise: bool,
-    self_loops: bool,
-    unknown: str,
-    key: str,
+    network: Network, config: NetworkConfig, genes: Vocabulary, cell: CellConfig, key: str
 ) -> tuple[dict[str, Edges], dict[str, Any]]:
     """Map a network's names to the gene vocabulary and merge repeated pairs.
 
@@ -170,9 +151,7 @@ def network_edges(
         network: the network as it was read.
         config: configuration of the network.
         genes: gene vocabulary of the cell.
-        symmetrise: the cell's choice for undirected networks that say nothing.
-        self_loops: the cell's choice for networks that say nothing.
-        unknown: the cell's policy for networks that say nothing.
+        cell: what holds for networks that say nothing themselves.
         key: dotted path of the network in the configuration.
 
     Returns:
@@ -185,10 +164,8 @@ def network_edges(
     ambiguous = set(network.ambiguous)
     index[[name in ambiguous for name in network.names]] = -1
     missing = tuple(n for n, i in zip(network.names, index, strict=True) if i < 0 and n not in ambiguous)
-    if config.symmetrise is not None:
-        symmetrise = config.symmetrise
-    if config.self_loops is not None:
-        self_loops = config.self_loops
+    symmetrise = cell.symmetrise if config.symmetrise is None else config.symmetrise
+    self_loops = cell.self_loops if config.self_loops is None else config.self_loops
     edges: dict[str, Edges] = {}
     counts: dict[str, dict[str, int]] = {}
     for relation, named in network.relations.items():
@@ -197,9 +174,16 @@ def network_edges(
             merged = merged.symmetrised()
         edges[relation] = merged.with_self_loops(len(genes)) if self_loops and len(merged) else merged
     where, total = f"network '{network.name}' ({Path(config.path).name})", len(network.names)
-    if (config.unknown or unknown) == REFUSE:
+    if (config.unknown or cell.unknown) == REFUSE:
         refuse_names(missing, total, genes, where=where, key=f"{key}.unknown", ambiguous=network.ambiguous)
-    _refuse_empty(edges, counts, where)
+    if not edges:
+        raise GraphError(f"{where} holds no rows", expected="at least one pair of genes", do="check the file")
+    for relation in (relation for relation, kept in edges.items() if not len(kept)):
+        got = "{rows:,} rows reach the threshold, {dropped:,} of them dropped for their names".format(
+            **counts[relation]
+        )
+        do = "lower `min_weight`, leave the channel out, or check `strip_prefix`, `aliases` and `genes`"
+        raise GraphError(f"{where}: the relation '{relation}' has no edges", got=got, do=do)
     names = {"total": total, "unknown": list(missing), "ambiguous": list(network.ambiguous)}
     return edges, {**network.provenance, "names": names, "relations": counts}
 
@@ -215,16 +199,3 @@ def _mapped_pairs(named: Edges, index: NDArray[np.int64], *, ordered: bool) -> t
         "merged": len(inside) - len(merged),
         "self_pairs": int((merged.src == merged.dst).sum()),
     }
-
-
-def _refuse_empty(edges: dict[str, Edges], counts: dict[str, dict[str, int]], where: str) -> None:
-    if not edges:
-        raise GraphError(f"{where} holds no rows", expected="at least one pair of genes", do="check the file")
-    for relation, kept in edges.items():
-        if not len(kept):
-            rows, dropped = counts[relation]["rows"], counts[relation]["dropped"]
-            raise GraphError(
-                f"{where}: the relation '{relation}' has no edges",
-                got=f"{rows:,} rows reach the threshold, {dropped:,} of them dropped for their names",
-                do="lower `min_weight`, leave the channel out, or check `strip_prefix`, `aliases` and `genes`",
-            )

@@ -6,10 +6,11 @@ import csv
 import mmap
 import re
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,8 @@ from dglcell.files.untrusted import UnreadableError, read_npz
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from dglcell.graph.vocabulary import Vocabulary
 
 SEPARATORS = ("auto", ",", "\t", ";", " ")
 """These separators are accepted; a space stands for any run of blanks."""
@@ -39,28 +42,18 @@ class EdgeTable:
         return len(self.frame)
 
     def text(self, column: str, *, filled: bool = True) -> tuple[list[str], NDArray[np.int64]]:
-        """Return the distinct names of a column, sorted, and the index of each row's, [rows].
-
-        Raises:
-            GraphError: a row has nothing there, where rows must be ``filled``.
-        """
+        """Return the distinct names of a column, sorted, and the index of each row's, [rows]; of all if ``filled``."""
         values = self.frame[column]
         empty = self.frame.index[values == ""]
         if filled and len(empty):
-            raise GraphError(
-                f"'{self.path.name}', line {empty[0]}: column '{self.labels[column]}' is empty",
-                got=f"{len(empty):,} such rows",
-                do="mend the file, or choose another separator or column",
-            )
+            what = f"'{self.path.name}', line {empty[0]}: column '{self.labels[column]}' is empty"
+            do = "mend the file, or choose another separator or column"
+            raise GraphError(what, got=f"{len(empty):,} such rows", do=do)
         used = values.cat.remove_unused_categories().cat
         return list(used.categories), np.asarray(used.codes, dtype=np.int64)
 
     def number(self, column: str) -> NDArray[np.float64]:
-        """Return a column of finite numbers.
-
-        Raises:
-            GraphError: a row holds something else.
-        """
+        """Return a column of finite numbers."""
         import pandas as pd
 
         written = self.frame[column]
@@ -69,30 +62,21 @@ class EdgeTable:
         # A number beyond float32 would become infinite in the graph.
         bad = np.flatnonzero(~(np.abs(values) <= np.finfo(np.float32).max))
         if bad.size:
-            value = written.iloc[bad[0]]
-            raise GraphError(
-                f"'{self.path.name}', line {self.frame.index[bad[0]]}: weight in column '{self.labels[column]}'",
-                got=f"'{value}'" if value else "nothing",
-                expected="a finite number",
-                do="mend the file, or choose another weight column",
-            )
+            value, line = written.iloc[bad[0]], self.frame.index[bad[0]]
+            what = f"'{self.path.name}', line {line}: weight in column '{self.labels[column]}'"
+            got, do = f"'{value}'" if value else "nothing", "mend the file, or choose another weight column"
+            raise GraphError(what, got=got, expected="a finite number", do=do)
         return values
 
     def where(self, conditions: Mapping[str, str]) -> EdgeTable:
-        """Return the rows that hold a value in each of some columns.
-
-        Raises:
-            GraphError: no row holds the value in a column.
-        """
+        """Return the rows that hold a value in each of some columns."""
         kept = np.ones(len(self), dtype=bool)
         for column, value in conditions.items():
             rows = (self.frame[column] == value).to_numpy()
             if not rows.any():
-                raise GraphError(
-                    f"network file '{self.path.name}': no row has '{value}' in column '{self.labels[column]}'",
-                    got=listing(name or "nothing" for name in self.text(column, filled=False)[0]),
-                    do="correct `where`, or check that the file is the one meant",
-                )
+                what = f"network file '{self.path.name}': no row has '{value}' in column '{self.labels[column]}'"
+                got = listing(name or "nothing" for name in self.text(column, filled=False)[0])
+                raise GraphError(what, got=got, do="correct `where`, or check that the file is the one meant")
             kept &= rows
         return self.select(kept)
 
@@ -130,12 +114,9 @@ def read_table(
         fields = first.split() if separator == " " else first.split(separator)
         names = [field.strip().strip('"') for field in fields]
         if len(names) > MOST_COLUMNS:
-            raise GraphError(
-                f"network file '{path.name}' has too many columns",
-                got=f"{len(names):,}",
-                expected=f"{MOST_COLUMNS:,} or fewer",
-                do="keep those of genes and weights; write a matrix of pairs as a table of pairs",
-            )
+            what, do = f"network file '{path.name}' has too many columns", "write a matrix of pairs as a table of pairs"
+            do = f"keep those of genes and weights; {do}"
+            raise GraphError(what, got=f"{len(names):,}", expected=f"{MOST_COLUMNS:,} or fewer", do=do)
         positions = {column: _position(column, names, has_header, path) for column in wanted}
         with warnings.catch_warnings():
             # pandas only warns when all rows are longer than the first line, and then drops what is too much.
@@ -173,23 +154,18 @@ def _names(written: pd.Series) -> pd.Series:
 
 
 def _unreadable(path: Path, error: Exception) -> GraphError:
-    return GraphError(
-        f"network file '{path.name}' cannot be read to its end",
-        got=str(error).strip().splitlines()[0].removeprefix("Error tokenizing data. C error: "),
-        expected="a text table, plain or .gz, with equally many columns in every row",
-        do="copy or download the file again",
-    )
+    got = str(error).strip().splitlines()[0].removeprefix("Error tokenizing data. C error: ")
+    what, do = f"network file '{path.name}' cannot be read to its end", "copy or download the file again"
+    expected = "a text table, plain or .gz, with equally many columns in every row"
+    return GraphError(what, got=got, expected=expected, do=do)
 
 
 def _first_line(path: Path) -> str:
     with open_text(path, errors="replace") as file:
         line = file.readline().rstrip("\r\n")
     if not line:
-        raise GraphError(
-            f"network file '{path.name}' is empty or begins with an empty line",
-            expected="a row of column names or data",
-            do="check the file",
-        )
+        what = f"network file '{path.name}' is empty or begins with an empty line"
+        raise GraphError(what, expected="a row of column names or data", do="check the file")
     return line
 
 
@@ -200,11 +176,9 @@ def _position(column: str, names: list[str], has_header: bool, path: Path) -> in
         return names.index(column)
     if column.isdecimal() and int(column) < len(names):
         return int(column)
-    raise GraphError(
-        f"network file '{path.name}' has no column '{column}'",
-        expected=(listing(names, 20) + ", or " if has_header else "") + f"a number from 0 to {len(names) - 1}",
-        do="name one of these columns" + ("" if has_header else ", or set `header: true` if line 1 names them"),
-    )
+    expected = (listing(names, 20) + ", or " if has_header else "") + f"a number from 0 to {len(names) - 1}"
+    do = "name one of these columns" + ("" if has_header else ", or set `header: true` if line 1 names them")
+    raise GraphError(f"network file '{path.name}' has no column '{column}'", expected=expected, do=do)
 
 
 VECTORS = (".csv", ".csv.gz", ".parquet", ".npz")
@@ -233,25 +207,18 @@ def read_vectors(path: Path, key: str) -> tuple[list[str], NDArray[np.float64]]:
         names, values = _read_arrays(path)
         vectors = np.asarray(values, dtype=np.float64)
     except (*DAMAGE, UnreadableError, ValueError, TypeError, KeyError, Warning) as error:
-        raise GraphError(
-            f"{where} cannot be read",
-            got=str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__,
-            expected="a name and equally many numbers in every row; in npz the arrays `genes` and `vectors`",
-        ) from error
+        got = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        expected = "a name and equally many numbers in every row; in npz the arrays `genes` and `vectors`"
+        raise GraphError(f"{where} cannot be read", got=got, expected=expected) from error
     if vectors.ndim != 2 or vectors.shape[0] != len(names) or not vectors.shape[1]:
-        raise GraphError(
-            f"{where} has no vector for each name",
-            got=f"{len(names):,} names and numbers of shape {list(vectors.shape)}",
-            expected="a row of one or more numbers for each name",
-        )
-    for what, rows, do in (
-        ("names twice", [name for name in {*names} if names.count(name) > 1] if len({*names}) < len(names) else [],
-         "keep one row of each"),
-        ("numbers that are not finite", [names[row] for row in np.flatnonzero(~np.isfinite(vectors).all(axis=1))],
-         "leave these names out of the file"),
-    ):  # fmt: skip
-        if rows:
-            raise GraphError(f"{where} has {what}", got=listing(sorted(rows)), do=do)
+        got = f"{len(names):,} names and numbers of shape {list(vectors.shape)}"
+        expected = "a row of one or more numbers for each name"
+        raise GraphError(f"{where} has no vector for each name", got=got, expected=expected)
+    if twice := [name for name, times in Counter(names).items() if times > 1]:
+        raise GraphError(f"{where} has names twice", got=listing(sorted(twice)), do="keep one row of each")
+    if rows := np.flatnonzero(~np.isfinite(vectors).all(axis=1)).tolist():
+        got, do = listing(sorted(names[row] for row in rows)), "leave these names out of the file"
+        raise GraphError(f"{where} has numbers that are not finite", got=got, do=do)
     return names, vectors
 
 
@@ -269,6 +236,12 @@ def _read_arrays(path: Path) -> tuple[list[str], NDArray[Any]]:
             warnings.simplefilter("error", pd.errors.ParserWarning)  # as in `read_table`
             frame = pd.read_csv(file, index_col=False)
     return [str(name) for name in frame.iloc[:, 0]], frame.iloc[:, 1:].to_numpy()
+
+
+def refuse_strangers(what: str, names: Sequence[str], known: Vocabulary) -> NoReturn:
+    """Refuse a file that names nothing of the cell graph."""
+    got = f"{len(names):,} names, e.g. {names[0] if names else 'none'}"
+    raise GraphError(f"{what} of the cell graph", got=got, expected=f"names such as {known.names[0]}")
 
 
 def standardised(values_NF: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from dglcell.errors import ConfigError, DataError, GraphError
 from dglcell.graph.catalogue import NetworkConfig, named_table
 from dglcell.graph.cell_graph import Edges
+from dglcell.graph.config import CellConfig
 from dglcell.graph.networks import network_edges, pairs_within_groups, read_network
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 from tests.examples import examples
@@ -45,8 +46,7 @@ def relations(
     config = NetworkConfig(path=path, **({"columns": ["a", "b"]} | keys))
     config.validate("cell.networks.net")
     network = read_network(name, named_table(config, "cell.networks.net"), aliases or AliasTable(), genes)
-    autotuned = {"symmetrise": True, "self_loops": False, "unknown": "refuse"}
-    return network_edges(network, config, genes, **autotuned, key="cell.networks.net")
+    return network_edges(network, config, genes, CellConfig(), "cell.networks.net")
 
 
 def named(edges: Edges, genes: Vocabulary = GENES) -> set[tuple[str, str]]:
