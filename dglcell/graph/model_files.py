@@ -48,12 +48,7 @@ FORMATS = {".xml": "sbml", ".sbml": "sbml", ".json": "json", ".yml": "yaml", ".y
 
 
 def locate_model(name_or_path: str, raw: str | None = None) -> Path:
-    """Return the file of a model of the catalogue or of cobra, or the model file at a path (see `find_raw`).
-
-    Raises:
-        DataError: the catalogue's file is not the one it should be.
-        GraphError: this is neither a known name nor an existing file with a known extension.
-    """
+    """Return the file of a model of the catalogue or of cobra, or the model file at a path (see `find_raw`)."""
     if name_or_path in SHIPPED:
         _import_cobra()
         folder = importlib.resources.files("cobra.data")
@@ -72,26 +67,20 @@ def locate_model(name_or_path: str, raw: str | None = None) -> Path:
 def _check_extension(name_or_path: str) -> None:
     suffixes = [suffix for suffix in Path(name_or_path).suffixes if suffix != ".gz"]
     if "/" not in name_or_path and (not suffixes or suffixes[-1][1:].isdigit()):
-        raise GraphError(
+        what, do = (
             f"no metabolic model is called '{name_or_path}'",
-            expected=f"{', '.join(MODELS)}; one that cobra ships ({', '.join(SHIPPED)}); or a path to a model file",
-            do="correct the name, or save the model file and give its path",
+            "correct the name, or give the path of a model file",
         )
+        expected = f"{', '.join(MODELS)}; one that cobra ships ({', '.join(SHIPPED)}); or a path to a model file"
+        raise GraphError(what, expected=expected, do=do)
     if not suffixes or suffixes[-1] not in FORMATS:
-        raise GraphError(
-            f"metabolic model '{name_or_path}': the extension names no model format",
-            got=suffixes[-1] if suffixes else "no extension",
-            expected=", ".join(FORMATS) + ", each also with .gz",
-            do="rename or convert the file",
-        )
+        what, got = f"metabolic model '{name_or_path}': the extension names no model format", suffixes[-1:]
+        expected, do = f"{', '.join(FORMATS)}, each also with .gz", "rename or convert the file"
+        raise GraphError(what, got=got[0] if got else "no extension", expected=expected, do=do)
 
 
 def model_origin(name_or_path: str, raw: str | None = None) -> dict[str, Any]:
-    """Return where a model came from, as plain containers: hash, what it was compared with, and who made it.
-
-    Raises:
-        DataError, GraphError: for the same reasons as `locate_model`.
-    """
+    """Return where a model came from, as plain containers: hash, what it was compared with, and who made it."""
     path = locate_model(name_or_path, raw)
     if name_or_path not in MODELS:
         trust = "shipped with cobra" if name_or_path in SHIPPED else UNCHECKED
@@ -100,15 +89,10 @@ def model_origin(name_or_path: str, raw: str | None = None) -> dict[str, Any]:
 
 
 def read_model(name_or_path: str, raw: str | None = None) -> Model:
-    """Read a metabolic model.
+    """Read a metabolic model of `SHIPPED`, of the catalogue, or of a file in one of `FORMATS`, plain or with ``.gz``.
 
     cobra's remarks are kept from the terminal. Reactions without bounds and names that are no genes are warned of; a
     gene rule that cobra could not parse, which it would replace by an empty one, is an error here.
-
-    Args:
-        name_or_path: a name of `SHIPPED` or of the catalogue, or the path of a file in one of `FORMATS`, plain or
-            with ``.gz``.
-        raw: folder for relative paths; see `find_raw`.
 
     Raises:
         GraphError: the file is missing, truncated, of an unknown extension or unparsable, or a rule is
@@ -138,17 +122,11 @@ def _unparsable(path: Path, format_name: str, error: Exception) -> GraphError:
     if isinstance(error, (RecursionError, MemoryError)):
         reason = "it, or a gene rule in it, is nested too deep, or is larger than the memory"
     elif (reaction := _reaction_at(error)) is not None:
-        return GraphError(
-            f"metabolic model '{path.name}': reaction '{reaction}' cannot be read",
-            got=reason,
-            expected="a lower bound that is not above the upper one, and numbers of known metabolites",
-            do="mend the reaction in the model file",
-        )
-    return GraphError(
-        f"metabolic model '{path.name}' cannot be parsed as {format_name}",
-        got=reason,
-        do="check that the file is whole and that its extension tells its format",
-    )
+        what = f"metabolic model '{path.name}': reaction '{reaction}' cannot be read"
+        expected = "a lower bound that is not above the upper one, and numbers of known metabolites"
+        return GraphError(what, got=reason, expected=expected, do="mend the reaction in the model file")
+    do = "check that the file is whole and that its extension tells its format"
+    return GraphError(f"metabolic model '{path.name}' cannot be parsed as {format_name}", got=reason, do=do)
 
 
 def _reaction_at(error: Exception) -> str | None:
@@ -167,13 +145,9 @@ def _reaction_at(error: Exception) -> str | None:
 def _say_bounds(model: Model, where: str, lacking: list[str]) -> None:
     assumed = Counter(model.reactions.get_by_id(name).bounds for name in lacking)
     if assumed:
-        log.warning(
-            "%s: %s without bounds (%s); assumed: %s. Give each reaction its bounds in the file.",
-            where,
-            count(len(lacking), "reaction"),
-            listing(lacking, limit=3),
-            ", ".join(f"{low:g} to {high:g} for {number:,}" for (low, high), number in assumed.items()),
-        )
+        which = f"{count(len(lacking), 'reaction')} without bounds ({listing(lacking, limit=3)})"
+        found = ", ".join(f"{low:g} to {high:g} for {number:,}" for (low, high), number in assumed.items())
+        log.warning("%s: %s; assumed: %s. Give each reaction its bounds in the file.", where, which, found)
 
 
 def _content(path: Path) -> bytes:
@@ -183,11 +157,8 @@ def _content(path: Path) -> bytes:
     try:
         return gzip.decompress(content)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise GraphError(
-            f"metabolic model '{path.name}' is not a whole gzip file",
-            got=f"{len(content):,} bytes; {error}",
-            do="copy or download the file again",
-        ) from error
+        what, got = f"metabolic model '{path.name}' is not a whole gzip file", f"{len(content):,} bytes; {error}"
+        raise GraphError(what, got=got, do="copy or download the file again") from error
 
 
 def _read_sbml(content: bytes, lacking: list[str]) -> Model:
@@ -341,14 +312,9 @@ def whole_rules() -> Iterator[None]:
 
 
 def mend_rules(model: Model, where: str, *, keep: bool = False) -> list[str]:
-    """Join equal operators inside each other, and take names that are no genes out of a model's rules.
+    """Join equal operators inside each other, and take names that are no genes, unless they ``keep``, out of rules.
 
-    A reaction that such a name alone would keep is there in every strain.
-
-    Args:
-        model: model that was read within `whole_rules`.
-        where: name of the file, for messages.
-        keep: whether names that are no genes stay genes.
+    A reaction that such a name alone would keep is there in every strain. The model was read within `whole_rules`.
 
     Returns:
         The names that are no genes.
@@ -358,12 +324,10 @@ def mend_rules(model: Model, where: str, *, keep: bool = False) -> list[str]:
     """
     faults = {r.id: fault for r in model.reactions if (fault := getattr(r.gpr, "fault", None)) is not None}
     if faults:
-        raise GraphError(
-            f"metabolic model '{where}': {len(faults):,} gene rules cannot be parsed",
-            got=listing((f"reaction {name}: {text}" for name, text in faults.items()), limit=3),
-            expected="gene names joined by 'and', 'or' and parentheses",
-            do="mend these rules in the model file",
-        )
+        what = f"metabolic model '{where}': {len(faults):,} gene rules cannot be parsed"
+        got = listing((f"reaction {name}: {text}" for name, text in faults.items()), limit=3)
+        expected, do = "gene names joined by 'and', 'or' and parentheses", "mend these rules in the model file"
+        raise GraphError(what, got=got, expected=expected, do=do)
     found = [] if keep else sorted(gene.id for gene in model.genes if is_no_gene(gene.id))
     for reaction in model.reactions:
         _mend(reaction, frozenset(found))
@@ -371,21 +335,17 @@ def mend_rules(model: Model, where: str, *, keep: bool = False) -> list[str]:
         model.genes.remove(name)
     deep = [reaction.id for reaction in model.reactions if _depth(reaction.gpr.body) > MOST_NESTED]
     if deep:
-        raise GraphError(
-            f"metabolic model '{where}': {len(deep):,} gene rules are nested too deep",
-            got=f"reactions {listing(deep, limit=3)}",
-            expected=f"at most {MOST_NESTED} operators inside each other",
-            do="simplify these rules in the model file",
-        )
+        what = f"metabolic model '{where}': {len(deep):,} gene rules are nested too deep"
+        got, do = f"reactions {listing(deep, limit=3)}", "simplify these rules in the model file"
+        raise GraphError(what, got=got, expected=f"at most {MOST_NESTED} operators inside each other", do=do)
     torn = [gene.id for gene in model.genes if "|" in gene.id and not gene.reactions]
     if torn:
         parts = set(re.split(r"\s*\|\s*", torn[0]))
         torn_in = [r.id for r in model.reactions if parts <= {gene.id for gene in r.genes}]
-        raise GraphError(
-            f"metabolic model '{where}': {len(torn):,} names of genes have a '|', which means 'or' in gene rules",
-            got=listing(torn, limit=3) + (f"; the rule of reaction {torn_in[0]} falls apart" if torn_in else ""),
-            do="write another sign in these names, in the list of genes and in the rules of the model file",
-        )
+        what = f"metabolic model '{where}': {len(torn):,} names of genes have a '|', which means 'or' in gene rules"
+        got = listing(torn, limit=3) + (f"; the rule of reaction {torn_in[0]} falls apart" if torn_in else "")
+        do = "write another sign in these names, in the list of genes and in the rules of the model file"
+        raise GraphError(what, got=got, do=do)
     return found
 
 

@@ -23,16 +23,7 @@ log = logging.getLogger("dglcell")
 
 
 def named_aliases(name: str, raw: str | None = None) -> tuple[AliasTable, Path]:
-    """Return other names of genes, and the file that has them.
-
-    Args:
-        name: a gene set of the catalogue, a metabolic model, or the path of a table of aliases.
-        raw: folder for relative paths; see `find_raw`.
-
-    Raises:
-        DataError: the file is missing, or is not the one that it should be.
-        GraphError: it cannot be read.
-    """
+    """Return other names of genes of a gene set of the catalogue, a metabolic model or a table, and their file."""
     if name in GENE_SETS:
         path = GENE_SETS[name].file.find(raw).path
         genes = GENE_SETS[name].read(path)
@@ -77,20 +68,9 @@ def names_of_genes(genes: Iterable[str]) -> str | None:
 
 
 def add_names(genes: Vocabulary, given: Iterable[AliasTable], raw: str | None) -> tuple[Vocabulary, dict[str, Any]]:
-    """Add other names to genes, and say where these come from.
+    """Add other names to genes, the most reliable ones given first, and return the provenance of the catalogue's part.
 
     The file of the catalogue is used where it is in the raw folder; a cell graph can be built without it.
-
-    Args:
-        genes: genes of a cell graph.
-        given: what is known of their names, the most reliable first.
-        raw: the raw folder.
-
-    Returns:
-        The vocabulary with other names, and its provenance, which is empty where the catalogue has no part in it.
-
-    Raises:
-        DataError: the file is present, and is not the one that it should be.
     """
     others, provenance = AliasTable(), {}
     for table in given:
@@ -113,10 +93,9 @@ FEW = 0.1
 
 
 def around_genes(names: Iterable[str], genes: Vocabulary) -> tuple[str, str] | None:
-    """Return the text before and behind the gene that every name holds, of the first name whose text is not empty.
+    """Return the text before and behind the gene that every name holds; None where a name holds no known gene.
 
-    The text before genes, or the one behind, is empty where it is not the same in all names; None where a name holds
-    no known gene.
+    The text before genes, or the one behind, is empty where it is not the same in all names.
     """
     found = []
     for name in itertools.islice(names, LOOKED_AT):
@@ -135,10 +114,7 @@ def around_genes(names: Iterable[str], genes: Vocabulary) -> tuple[str, str] | N
 def way_out(names: Sequence[str], genes: Vocabulary, prefix_key: str = "") -> str:
     """Return what to do about names that are no genes, where they show what is wrong; empty where they do not.
 
-    Args:
-        names: the unknown names.
-        genes: the known genes.
-        prefix_key: key that takes the text before names away, if there is one.
+    ``prefix_key`` is the key that takes the text before names away, if there is one.
     """
     if sign := genes.separator_in(names):
         return f"both genes of '{names[0]}' are known; genes are separated by `;`, so write it in place of '{sign}'"
@@ -154,52 +130,24 @@ def way_out(names: Sequence[str], genes: Vocabulary, prefix_key: str = "") -> st
 
 
 def warn_of_strangers(where: str, names: Sequence[str], genes: Vocabulary, prefix_key: str = "") -> None:
-    """Warn where hardly any name of one part is a gene of the other parts, so that it connects nothing of theirs.
-
-    Args:
-        where: the part.
-        names: its names.
-        genes: genes of the other parts.
-        prefix_key: as in `way_out`.
-    """
+    """Warn where hardly any name of one part is a gene of the other parts, so that it connects nothing of theirs."""
     strange = [name for name in names if name not in genes]
     met = len(names) - len(strange)
     if met >= FEW * min(len(names), len(genes)):
         return
-    log.warning(
-        "%s: %s of its %s names are genes of the model or of other networks (%s; those are called %s): %s",
-        where,
-        f"{met:,}" if met else "none",
-        f"{len(names):,}",
-        listing(strange, limit=3),
-        genes.examples(3),
-        way_out(strange, genes, prefix_key) or "give other names of genes in `cell.aliases`, or leave the network out",
-    )
+    do = way_out(strange, genes, prefix_key) or "give other names of genes in `cell.aliases`, or leave the network out"
+    how = f"{met:,}" if met else "none"
+    what = f"{how} of its {len(names):,} names are genes of the model or of other networks"
+    log.warning("%s: %s (%s; those are called %s): %s", where, what, listing(strange, 3), genes.examples(3), do)
 
 
 def refuse_names(
     unknown: Sequence[str], total: int, genes: Vocabulary, *, where: str, key: str, ambiguous: Sequence[str] = ()
 ) -> None:
-    """Refuse names that the vocabulary does not have, where the user did not choose to drop their rows.
-
-    Args:
-        unknown: distinct names that the vocabulary lacks.
-        total: number of distinct names.
-        genes: the vocabulary.
-        where: the file or table, for the message.
-        key: the configuration key that would drop them, for the message.
-        ambiguous: distinct aliases of several genes.
-
-    Raises:
-        GraphError: there are such names.
-    """
+    """Refuse names in ``where`` that the vocabulary does not have, as the user did not choose to drop their rows."""
     kinds = {"unknown": unknown, "ambiguous": ambiguous}
-    if not any(kinds.values()):
-        return
-    raise GraphError(
-        f"{where}: names that the gene vocabulary does not have",
-        got="; ".join(f"{len(names):,} {kind} ({listing(names)})" for kind, names in kinds.items() if names),
-        expected=f"all {total:,} names known",
-        do=way_out(unknown, genes)
-        or f"mend the names, give an alias table, or set `{key}: drop` to leave these rows out",
-    )
+    if any(kinds.values()):
+        got = "; ".join(f"{len(names):,} {kind} ({listing(names)})" for kind, names in kinds.items() if names)
+        do = f"mend the names, give an alias table, or set `{key}: drop` to leave these rows out"
+        what, do = f"{where}: names that the gene vocabulary does not have", way_out(unknown, genes) or do
+        raise GraphError(what, got=got, expected=f"all {total:,} names known", do=do)

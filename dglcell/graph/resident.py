@@ -19,7 +19,7 @@ class ResidentCell(ResidentGraph):
     """Hold the cell graph as models need it: relations, node counts, growth media and reactions.
 
     A reaction node stands for one enzyme complex (one AND-term of the rule) in one direction, so it is lost if any of
-    its genes is.
+    its genes is. ``media``, medium → reaction node → strength, has the same nodes in every medium.
 
     Attributes:
         media: names of M growth media.
@@ -40,13 +40,7 @@ class ResidentCell(ResidentGraph):
         weighed: frozenset[Relation] = frozenset(),
         media: Mapping[str, Mapping[int, float]] | None = None,
     ) -> None:
-        """Copy edges into buffers; see ``ResidentGraph``.
-
-        Args:
-            num_nodes, edges, names, weighed: as there.
-            derive: as there; reactions are lost by gene rules where None.
-            media: medium → reaction node → strength, the same nodes in every medium; optional.
-        """
+        """Copy edges into buffers; see ``ResidentGraph``. Reactions are lost by gene rules where ``derive`` is None."""
         by_rules: Derive = [CATALYSES] if CATALYSES in edges else []
         super().__init__(num_nodes, edges, derive=by_rules if derive is None else derive, names=names, weighed=weighed)
         self.media = tuple(media or ())

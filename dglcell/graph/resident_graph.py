@@ -131,9 +131,8 @@ class ResidentRelation(nn.Module):
     def index_tensors(self, *, transposed: bool) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return the in-edges of every destination node, or the out-edges of every source node if ``transposed``.
 
-        Returns:
-            Starts, [M + 1] int64 (node v has the edges ``starts[v]:starts[v + 1]``), nodes at the other end, [E] int64,
-            and fixed weights [E] or None, both in that order.
+        They are starts, [M + 1] int64 (node v has the edges ``starts[v]:starts[v + 1]``), nodes at the other end, [E]
+        int64, and fixed weights [E] or None, both in that order.
         """
         degrees = self.out_degrees if transposed else self.in_degrees
         starts = torch.cat([degrees.new_zeros(1), degrees.cumsum(0)])
@@ -168,12 +167,9 @@ class ResidentRelation(nn.Module):
 
     @_made_once
     def csr(self, dtype: torch.dtype, *, weighted: bool, transposed: bool) -> Tensor:
-        """Return the adjacency [num_dst, num_src] (or its transpose) as a sparse CSR matrix.
+        """Return the adjacency [num_dst, num_src] (or its transpose) as a sparse CSR matrix of weights, or of ones.
 
-        Args:
-            dtype: type of the values; a half precision that would round weights is replaced by float32.
-            weighted: whether values are the fixed edge weights; else they are ones.
-            transposed: whether rows are sources.
+        A half precision that would round weights is replaced by float32.
         """
         starts, columns, weight = self.index_tensors(transposed=transposed)
         shape = (self.num_src, self.num_dst) if transposed else (self.num_dst, self.num_src)
@@ -186,12 +182,7 @@ class ResidentRelation(nn.Module):
 
     @_made_once
     def compact(self, weights_dtype: torch.dtype | None, *, transposed: bool) -> CompactEdges:
-        """Return the edges by destination (or by source) in small types.
-
-        Args:
-            weights_dtype: type of the fixed edge weights; None leaves them out.
-            transposed: whether rows are sources.
-        """
+        """Return the edges by destination (or by source) in small types; without weights where their type is None."""
         starts, nodes, weight = self.index_tensors(transposed=transposed)
         if weights_dtype is not None and weight is not None:
             plain = self.compact(None, transposed=transposed)
@@ -211,11 +202,8 @@ class ResidentRelation(nn.Module):
         """Return the adjacency [num_dst, num_src] as a dense matrix, with multi-edges added up.
 
         On a GPU it has zeros beyond its last row and column, up to multiples of ``PADDING``, because a GPU reads rows
-        that do not begin at multiples of 16 bytes two bytes at a time.
-
-        Args:
-            dtype: type of the entries; a half precision that cannot hold all of them exactly is replaced by float32.
-            weighted: whether entries are the fixed edge weights; else they are ones.
+        that do not begin at multiples of 16 bytes two bytes at a time. A half precision that cannot hold all entries
+        exactly is replaced by float32.
         """
         step = 1 if self.src.device.type == "cpu" else PADDING
         rows, columns = (-(-size // step) * step for size in (self.num_dst, self.num_src))
@@ -298,14 +286,7 @@ class ResidentGraph(nn.Module):
         names: Mapping[str, Vocabulary] | None = None,
         weighed: frozenset[Relation] = frozenset(),
     ) -> None:
-        """Copy edges into buffers.
-
-        Args:
-            num_nodes: node type → N.
-            edges: relation → [E] int64 sources, [E] int64 destinations, and [E] fixed weights or None.
-            derive: as for the class.
-            names: as for the class.
-            weighed: as for the class.
+        """Copy edges into buffers: relation → [E] int64 sources and destinations, and [E] fixed weights or None.
 
         Raises:
             GraphError: something is derived along a relation that there is not.
@@ -333,19 +314,13 @@ class ResidentGraph(nn.Module):
         return {rule.node_type if isinstance(rule, Derivation) else rule[2] for rule in self.derive}
 
     def __getitem__(self, relation: Relation) -> ResidentRelation:
-        """Return the resident edges of ``relation``.
-
-        Raises:
-            GraphError: the cell graph has no such relation.
-        """
+        """Return the resident edges of ``relation``; a ``GraphError`` if there is none."""
         if relation in self._united:
             return self._united[relation]
         if relation not in self._positions:
+            expected = listing(self.relations, limit=30)
             raise GraphError(
-                "the cell graph has no such relation",
-                got=relation,
-                expected=listing(self.relations, limit=30),
-                do="choose among these",
+                "the cell graph has no such relation", got=relation, expected=expected, do="choose among these"
             )
         member = self._resident[self._positions[relation]]
         assert isinstance(member, ResidentRelation)
@@ -354,11 +329,7 @@ class ResidentGraph(nn.Module):
     def unite(self, relations: Sequence[Relation]) -> Relation:
         """Join R relations between the same node types into one, so that one product sums along all of them.
 
-        Args:
-            relations: relations whose products take the same kernel.
-
-        Returns:
-            The name of edges into R · M nodes: node ``v`` of relation ``r`` is ``r · M + v``.
+        The result is the name of edges into R · M nodes: node ``v`` of relation ``r`` is ``r · M + v``.
         """
         parts = [self[relation] for relation in relations]
         source, _, destination = relations[0]
@@ -382,13 +353,7 @@ class ResidentGraph(nn.Module):
     def heterograph(self, idtype: torch.dtype = torch.int64) -> DGLGraph:
         """Return it as a DGL heterograph on the device of the buffers, with weights in ``edata["weight"]``.
 
-        It is made once for a type of numbers; with int64 it shares the memory of the buffers.
-
-        Args:
-            idtype: type of the numbers of nodes and edges, int64 or int32.
-
-        Raises:
-            MissingDependencyError: DGL cannot be imported.
+        It is made once for a type of numbers, int64 or int32; with int64 it shares the memory of the buffers.
         """
         if idtype in self._heterographs:
             return self._heterographs[idtype]
@@ -404,23 +369,18 @@ class ResidentGraph(nn.Module):
 
 
 def import_dgl() -> ModuleType:
-    """Return the module ``dgl``.
+    """Return the module ``dgl``, or raise a ``MissingDependencyError``.
 
-    Only heterograph views, the strategies of whole states and one kernel need it.
-
-    Raises:
-        MissingDependencyError: DGL is not installed, or its wheel does not fit this Python or torch.
+    Only heterograph views and the strategies of whole states need it.
     """
     try:
         import dgl
         import dgl.function
     except (ImportError, OSError) as error:
-        raise MissingDependencyError(
-            "DGL cannot be imported",
-            got=str(error).partition("\n")[0],
-            expected="dgl 1.1.3, whose wheels are for Python 3.11 and earlier, or a later one from DGL's own page",
-            do="use Python 3.11 on Linux, `pip install dgl==1.1.3`; or do without it: the strategy auto, and no gatv2",
-        ) from error
+        got = str(error).partition("\n")[0]
+        expected = "dgl 1.1.3, whose wheels are for Python 3.11 and earlier, or a later one from DGL's own page"
+        do = "use Python 3.11 on Linux, `pip install dgl==1.1.3`; or do without it: the strategy auto, and no gatv2"
+        raise MissingDependencyError("DGL cannot be imported", got=got, expected=expected, do=do) from error
     module: ModuleType = dgl
     return module
 

@@ -46,24 +46,12 @@ def check_relation_name(name: str, *, where: str) -> None:
 
     Relations name submodules, so a name that ``torch.nn.Module`` already uses (``train``, ``type``, ``to``)
     would break every network built over the graph.
-
-    Args:
-        name: proposed relation name.
-        where: configuration key or file it comes from, for the message.
-
-    Raises:
-        GraphError: the name is not a lower-case identifier, or is taken.
     """
     if not _IDENTIFIER.fullmatch(name):
-        raise GraphError(
-            f"{where}: '{name}' cannot name a relation",
-            expected="a lower-case letter, then lower-case letters, digits and underscores",
-            do="rename the network, channel or value",
-        )
-    taken = name in RESERVED or name in {relation[1] for relation in METABOLIC_RELATIONS}
-    if taken:
-        raise GraphError(
-            f"{where}: the relation name '{name}' is taken",
-            expected="a name that neither `torch.nn.Module` nor the metabolic relations use",
-            do=f"choose another, e.g. '{name}_network'",
-        )
+        expected = "a lower-case letter, then lower-case letters, digits and underscores"
+        do = "rename the network, channel or value"
+        raise GraphError(f"{where}: '{name}' cannot name a relation", expected=expected, do=do)
+    if name in RESERVED or name in {relation[1] for relation in METABOLIC_RELATIONS}:
+        expected = "a name that neither `torch.nn.Module` nor the metabolic relations use"
+        do = f"choose another, e.g. '{name}_network'"
+        raise GraphError(f"{where}: the relation name '{name}' is taken", expected=expected, do=do)

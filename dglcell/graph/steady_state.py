@@ -15,12 +15,7 @@ from dglcell.graph.schema import CONVERTS, METABOLITE, REACTION
 
 
 class _Lists(nn.Module):
-    """Hold lists of different lengths, one after the other, as buffers that are not part of checkpoints.
-
-    Attributes:
-        starts: [R + 1] int64; list r is ``values[starts[r]:starts[r + 1]]``.
-        values: [E] int64.
-    """
+    """Hold R int64 lists, ``values[starts[r]:starts[r + 1]]``, as buffers that are not part of checkpoints."""
 
     starts: Tensor
     values: Tensor
@@ -119,7 +114,6 @@ class SteadyState(Derivation):
         return cls(edges.src, edges.dst, edges.weight, cell.num_nodes[REACTION], cell.num_nodes[METABOLITE])
 
     def lost(self, keep: Mapping[str, Tensor], asked: Sequence[object]) -> Tensor:
-        """See ``Derivation.lost``."""
         known = () if self.last is None else self.last[0]
         if self.last is None or [*map(id, known)] != [*map(id, asked)]:
             self.last = asked, self.blocked(~keep[REACTION])
@@ -127,12 +121,9 @@ class SteadyState(Derivation):
 
     @torch.no_grad()
     def blocked(self, lost_NB: Tensor) -> Tensor:
-        """Return the nodes that can carry flux in the wild type and cannot in strains that lose others, [N, B] bool.
+        """Return the nodes that can carry flux in the wild type and cannot in strains that lose some, [N, B] bool.
 
-        The host waits for the device once for every round.
-
-        Args:
-            lost_NB: [N, B] bool, the nodes that each strain has lost; they are in the result if they could carry flux.
+        Lost nodes are in the result if they could carry flux. The host waits for the device once for every round.
         """
         strains = lost_NB.shape[1]
         node, strain = lost_NB.nonzero().unbind(1)

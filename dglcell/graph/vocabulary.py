@@ -20,29 +20,18 @@ from dglcell.files.atomic import CONTROL, DAMAGE, open_text
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield lines that are not blank, with their numbers from 1, without their ends, from a plain or ``.gz`` file.
-
-    Raises:
-        GraphError: the file is damaged.
-    """
+    """Yield lines that are not blank, with their numbers from 1, without their ends, from a plain or ``.gz`` file."""
     try:
         with open_text(path) as file:
             for number, line in enumerate(file, start=1):
                 if CONTROL.search(line):
-                    raise GraphError(
-                        f"'{path.name}', line {number}: a control character",
-                        got=ascii(shorten(line, 80)),
-                        expected="a text file",
-                    )
+                    what, got = f"'{path.name}', line {number}: a control character", ascii(shorten(line, 80))
+                    raise GraphError(what, got=got, expected="a text file")
                 if line.strip():
                     yield number, line.rstrip("\r\n")
     except DAMAGE as error:
-        raise GraphError(
-            f"'{path.name}' cannot be read to its end",
-            got=str(error),
-            expected="a text file, plain or .gz",
-            do="copy or download the file again",
-        ) from error
+        what, do = f"'{path.name}' cannot be read to its end", "copy or download the file again"
+        raise GraphError(what, got=error, expected="a text file, plain or .gz", do=do) from error
 
 
 REFUSE = "refuse"
@@ -127,25 +116,17 @@ class Vocabulary:
         return name in self._index
 
     def index(self, name: str) -> int:
-        """Return the index of ``name``.
-
-        Raises:
-            GraphError: the name is unknown; the message suggests close names.
-        """
+        """Return the index of ``name``; a ``GraphError`` suggests close names."""
         if name not in self._index:
-            raise GraphError(
-                f"unknown name '{name}'{self.suggestion(name)}",
-                expected=f"one of the {len(self):,} names of the vocabulary",
-                do="use systematic names as printed by `dglcell graph describe --names`",
-            )
+            what, expected = f"unknown name '{name}'{self.suggestion(name)}", f"one of the {len(self):,} names of"
+            do = "use systematic names as printed by `dglcell graph describe --names`"
+            raise GraphError(what, expected=f"{expected} the vocabulary", do=do)
         return self._index[name]
 
     def find(self, name: str, *, spelled: bool = True) -> str:
         """Return the name in the vocabulary that ``name`` means; ``name`` itself where it means none.
 
-        Args:
-            name: a name of the vocabulary, or another name of a node.
-            spelled: whether it may differ in case and blanks, as in tables that people write.
+        If ``spelled``, it may differ in case and blanks, as in tables that people write.
         """
         return name if name in self._index else self.others.resolve([name], self, spelled=spelled)[0][0]
 
@@ -256,13 +237,8 @@ class AliasTable:
     ) -> tuple[list[str], list[str]]:
         """Replace aliases by systematic names.
 
-        A name of ``known`` stands for itself, whatever the aliases say.
-
-        Args:
-            names: the names as they are written.
-            known: systematic names.
-            spelled: whether a name that is neither known nor an alias may differ in case and blanks from the one
-                that is meant.
+        A name of ``known`` stands for itself, whatever the aliases say. If ``spelled``, a name that is neither known
+        nor an alias may differ in case and blanks from the one that is meant.
 
         Returns:
             The resolved names (an ambiguous or unlisted name stays as it is) and the distinct ambiguous ones.
@@ -285,23 +261,13 @@ SYSTEMATIC_COLUMNS = ("systematic", "orf")
 
 
 def read_gene_list(path: Path) -> Vocabulary:
-    """Read genes from a text file, plain or ``.gz``, with one name per line.
-
-    Blank lines and lines from ``#`` are skipped.
-
-    Raises:
-        GraphError: the file is damaged, holds no name, or has several words in a line.
-    """
+    """Read genes from a text file, plain or ``.gz``, with one name per line; what follows a ``#`` is skipped."""
     names = []
     for number, line in list(numbered_lines(path)):  # a file that is cut off is no list
         words = line.split("#")[0].split()
         if len(words) > 1:
-            raise GraphError(
-                f"gene list '{path.name}', line {number}: more than one name",
-                got=f"'{line}'",
-                expected="one name per line",
-                do="keep only the column of systematic names",
-            )
+            what, do = f"gene list '{path.name}', line {number}: more than one name", "keep only the column of"
+            raise GraphError(what, got=f"'{line}'", expected="one name per line", do=f"{do} systematic names")
         names += words
     if not names:
         raise GraphError(f"gene list '{path.name}' holds no names", expected="one name per line")
@@ -319,11 +285,7 @@ def _rows_of(path: Path) -> tuple[list[str], list[list[str]]]:
 
 
 def read_column(path: Path, column: str) -> frozenset[str]:
-    """Read the names in a column of a comma- or tab-separated table with a header, plain or ``.gz``.
-
-    Raises:
-        GraphError: the file is damaged, or has no such column, or no name in it.
-    """
+    """Read the names in a column of a comma- or tab-separated table with a header, plain or ``.gz``."""
     header, rows = _rows_of(path)
     if column not in header:
         raise GraphError(f"'{path.name}' has no column '{column}'", expected=f"among {listing(header)}")
@@ -339,19 +301,14 @@ def read_aliases(path: Path) -> AliasTable:
 
     The column called ``systematic`` or ``orf`` (any case) holds systematic names; whatever the other columns
     hold is an alias of the gene in that row, e.g. strain, common and allele names.
-
-    Raises:
-        GraphError: the file is damaged, or has no such column or no other one.
     """
     header, rows = _rows_of(path)
     systematic = [i for i, column in enumerate(header) if column.lower() in SYSTEMATIC_COLUMNS]
     if len(systematic) != 1 or len(header) < 2:
-        raise GraphError(
-            f"alias table '{path.name}': which column holds the systematic names?",
-            got=listing(header) or "an empty file",
-            expected=f"a header with one column '{SYSTEMATIC_COLUMNS[0]}' or '{SYSTEMATIC_COLUMNS[1]}' and others",
-            do="add or rename the header",
-        )
+        what = f"alias table '{path.name}': which column holds the systematic names?"
+        expected = f"a header with one column '{SYSTEMATIC_COLUMNS[0]}' or '{SYSTEMATIC_COLUMNS[1]}' and others"
+        got, do = listing(header) or "an empty file", "add or rename the header"
+        raise GraphError(what, got=got, expected=expected, do=do)
     of_genes = [(row[systematic[0]].strip(), row) for row in rows if len(row) > systematic[0]]
     return AliasTable(_targets((c.strip(), gene) for gene, row in of_genes for c in row if gene and c.strip() != gene))
 
@@ -367,20 +324,13 @@ def read_sgd_features(path: Path) -> Vocabulary:
     systematic name, column 5 the standard name, column 6 aliases separated by ``|``. Rows of parts of features (CDS,
     introns) have no name of their own. (Columns as SGD's README and yeastgenome/SGDBackend-Nex2,
     generate_sgd_features.py, give them.)
-
-    Raises:
-        GraphError: the file is damaged, has other columns, or holds no open reading frame.
     """
     genes: list[Named] = []
     for number, line in numbered_lines(path):
         fields = line.split("\t")
         if len(fields) != 16:
-            raise GraphError(
-                f"'{path.name}', line {number}: not a row of SGD_features.tab",
-                got=f"{len(fields)} columns",
-                expected="16 columns, separated by tabs",
-                do="copy or download the file again",
-            )
+            what, do = f"'{path.name}', line {number}: not a row of SGD_features.tab", "copy or download the file again"
+            raise GraphError(what, got=f"{len(fields)} columns", expected="16 columns, separated by tabs", do=do)
         if fields[1] == "ORF" and fields[3]:
             genes.append((fields[3], fields[4], fields[5].split("|")))
     return _gene_set(genes, path)
@@ -391,9 +341,6 @@ def read_gff(path: Path) -> Vocabulary:
 
     SGD writes protein-coding genes as ``gene``; those of RNAs, of transposons and pseudogenes have types of their own.
     ``Alias`` lists the standard name and others. Reading ends where the sequences begin.
-
-    Raises:
-        GraphError: the file is damaged, a gene has no ID, or there is no gene.
     """
     genes: list[Named] = []
     for number, line in numbered_lines(path):
@@ -411,18 +358,11 @@ def read_gff(path: Path) -> Vocabulary:
 
 
 def read_genome_table(path: Path) -> Vocabulary:
-    """Read the genes of a protein table (``.ptt``) of NCBI as comma-separated text.
-
-    ``Gene`` is a name of ``Synonym``, a locus tag.
-
-    Raises:
-        GraphError: the file is damaged, has no such columns, or holds no gene.
-    """
+    """Read a protein table (``.ptt``) of NCBI as comma-separated text: ``Gene`` is a name of the tag ``Synonym``."""
     header, rows = _rows_of(path)
     if not rows or not {"Gene", "Synonym"} <= {*header}:
-        raise GraphError(
-            f"'{path.name}' is no protein table", got=listing(header) or "no row", expected="columns Gene and Synonym"
-        )
+        got = listing(header) or "no row"
+        raise GraphError(f"'{path.name}' is no protein table", got=got, expected="columns Gene and Synonym")
     pairs = [(row[header.index("Synonym")], row[header.index("Gene")]) for row in rows if len(row) == len(header)]
     return _gene_set([(gene, name, ()) for gene, name in pairs if gene and name], path)
 
@@ -433,9 +373,8 @@ def _gene_set(genes: list[Named], path: Path) -> Vocabulary:
     A standard name stands for its gene, even where others have it among their aliases.
     """
     if not genes:
-        raise GraphError(
-            f"'{path.name}' holds no genes", expected="protein-coding genes as SGD lists them", do="check the file"
-        )
+        expected = "protein-coding genes as SGD lists them"
+        raise GraphError(f"'{path.name}' holds no genes", expected=expected, do="check the file")
     forms = [(n, gene) for gene, name, _ in genes for n in (name, name.capitalize(), f"{name.capitalize()}p") if name]
     others = _targets((name, gene) for gene, _, aliases in genes for name in aliases)
     shown = {gene: name for gene, name, _ in genes if name}
