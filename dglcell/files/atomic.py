@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import glob
 import gzip
 import hashlib
 import json
@@ -20,7 +21,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from dglcell.errors import DataError
-from dglcell.files.owner import Lease, abandoned, held, partial_of, refuse_if_taken_over
+from dglcell.files.marks import abandoned, partial_of
+from dglcell.files.owner import Lease, held, refuse_if_taken_over
 
 if TYPE_CHECKING:
     import numpy as np
@@ -119,10 +121,9 @@ def open_text(path: Path, errors: str = "strict") -> IO[str]:
 def atomic_directory(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Write a directory so that it appears whole or not at all.
 
-    Yields a temporary sibling; on a clean exit it becomes ``target``, in exchange for the old one if there is one, and
-    on an exception it is removed. A killed process leaves only the temporary sibling, whose name starts with a dot and
-    contains the mark of the process. The next build of the same target removes it, unless its process may still be
-    building.
+    Yields a temporary sibling; on a clean exit it becomes ``target``, in exchange for the old one, and on an exception
+    it is removed. A killed process leaves only the sibling, whose name contains the mark of the process. The next build
+    of the same target removes it, unless its process may still be building.
 
     Raises:
         DataError: ``target`` exists and ``overwrite`` is false.
@@ -172,8 +173,8 @@ def clear_abandoned(target: Path, *, alone: bool = False) -> None:
                 os.rename(old, target)
     for path in left:
         shutil.rmtree(path, ignore_errors=True)
-    lease = _lease_of(target)
-    if lease.is_left():
+    if any(target.parent.glob(f"*{glob.escape(target.name)}.owner.json*")):  # also the lock and a partial file of it
+        lease = _lease_of(target)
         with suppress(OSError):  # of a folder that may only be read
             if lease.acquire() is None:
                 lease.release()
@@ -184,7 +185,6 @@ def _lease_of(target: Path) -> Lease:
 
 
 _OLD = ".old"
-_ANOTHER_WAS_FASTER = (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST)
 
 
 def _put_in_place(partial: Path, target: Path) -> None:
@@ -200,27 +200,17 @@ def _put_in_place(partial: Path, target: Path) -> None:
             os.rename(target, old)
             return os.rename(partial, target)
         except OSError as error:
-            if not partial.exists() or error.errno not in _ANOTHER_WAS_FASTER:
+            another_was_faster = error.errno in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST) and partial.exists()
+            if not another_was_faster:
+                with suppress(OSError):  # the old folder is not there, or another one is
+                    os.rename(old, target)
                 raise
         finally:
-            while old.exists() and not target.exists():
-                try:
-                    os.rename(old, target)
-                except OSError as error:
-                    if error.errno not in _ANOTHER_WAS_FASTER:
-                        raise
             shutil.rmtree(old, ignore_errors=True)
 
 
 def exchange(first: Path, second: Path) -> bool:
-    """Exchange the names of two files or folders in a single operation.
-
-    Returns:
-        whether the system and the file system can do that; if they cannot, nothing is done.
-
-    Raises:
-        OSError: the exchange failed for another reason.
-    """
+    """Exchange the names of two files or folders at once, and return whether system and file system can do that."""
     library = ctypes.CDLL(None, use_errno=True) if sys.platform.startswith("linux") else None
     if library is None or not hasattr(library, "renameat2"):
         return False

@@ -1,9 +1,8 @@
-"""Decide which process may write a file or a folder, and find out whether that process still lives."""
+"""Let one process at a time write a folder: its lease is a file whose modification time is its last sign of life."""
 
 from __future__ import annotations
 
 import errno
-import glob
 import hashlib
 import json
 import logging
@@ -16,110 +15,40 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 
 from dglcell.errors import OwnerError
-from dglcell.files.untrusted import TEXT, Kind, find_wrong, optional
+from dglcell.files.marks import MARK, abandoned, lives, mark_of, partial_of
 
 log = logging.getLogger("dglcell")
-
-MARK = re.compile(r"([0-9a-f]{10})-(\d+)-(\d+)(?=-|$)")
-
-
-@cache
-def _machine() -> str:
-    """Return a text for this start of the machine and its namespace of process numbers; each container has its own."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        place = f"{boot} {os.stat('/proc/self/ns/pid').st_ino}"
-    except OSError:
-        place = socket.gethostname()
-    return hashlib.sha256(place.encode()).hexdigest()[:10]
-
-
-def _started(pid: int) -> int | None:
-    """Return when a process was started, in ticks since the boot, 0 if that is unknown; None for a zombie."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return 0
-    return None if fields[0] in (b"Z", b"X") else int(fields[19])
-
-
-def mark_of(pid: int) -> str:
-    """Return machine, number and start of a process, as numbers are used again; it can be part of a file's name."""
-    return f"{_machine()}-{pid}-{_started(pid) or 0}"
-
-
-def lives(mark: str) -> bool | None:
-    """Return whether the process lives whose mark a text starts with; None for one of another machine or container."""
-    found = MARK.match(mark)
-    if found is None or found[1] != _machine():
-        return None
-    pid, started = int(found[2]), int(found[3])
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return _started(pid) in (started, 0)
-
-
-def partial_of(target: Path) -> Path:
-    """Return a new name beside ``target`` for a file that is being written; it contains the mark of this process."""
-    return target.parent / f".{target.name}.partial-{mark_of(os.getpid())}-{secrets.token_hex(4)}"
-
-
-def abandoned(target: Path, *, alone: bool = False) -> list[Path]:
-    """Return the partial files beside ``target`` that processes which have ended left behind.
-
-    Args:
-        target: the file or folder that they were writing.
-        alone: whether only this process may write it now. The files of other machines are then abandoned as well.
-    """
-    prefix = f".{target.name}.partial-"
-    found = {path: lives(path.name.removeprefix(prefix)) for path in target.parent.glob(glob.escape(prefix) + "*")}
-    return [path for path, alive in found.items() if alive is False or (alone and alive is None)]
-
-
-# The right to write, which only one process has at a time.
-
 
 LEASE_SECONDS, RENEW_SECONDS, LONGEST_PAUSE = 180.0, 20.0, 10.0
 """A lease runs out if it is not renewed for the first; renewed after the second; waiting looks after the third."""
 
-LAUNCH = ("SLURM_JOB_ID", "SLURM_RESTART_COUNT", "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
-"""These variables are equal in all processes that were started together, and differ when they start again."""
+
+def _launch() -> str:
+    """Return a text that is equal in all processes that were started together, and differs when they start again."""
+    names = ("SLURM_JOB_ID", "SLURM_RESTART_COUNT", "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
+    return " ".join(os.environ.get(name) or "-" for name in names)
 
 
-@dataclass(frozen=True)
+def _number(text: str) -> int:
+    return int(text) if re.fullmatch("[0-9]{1,9}", text) else 0
+
+
+@dataclass
 class Holder:
     """A holder is a process that has a lease; one of a damaged file is known by its token alone."""
 
-    token: str  #: a text that is unique to the time for which a process has the lease
-    host: str = ""  #: name of the machine, for messages; containers may share it
-    mark: str = ""  #: which process it is (`mark_of`)
-    job: str | None = None  #: SLURM's number of the job that the process belongs to
-    launch: str = ""  #: a text that all processes which were started together share
-    since: str = "an unknown time"  #: date and time in UTC when the lease was taken
-    age: float = 0.0  #: seconds since it was last renewed, by the clock of the file system
+    token: str = field(default_factory=lambda: secrets.token_hex(8))  #: unique to the time of a lease
+    mark: str = field(default_factory=lambda: mark_of(os.getpid()))  #: which process it is
+    host: str = field(default_factory=socket.gethostname)  #: name of the machine, for messages
+    launch: str = field(default_factory=_launch)  #: SLURM's number of its job and of its restarts come first
+    since: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
-    @classmethod
-    def this(cls, token: str = "") -> Holder:
-        """Return the process that runs this code."""
-        launch = " ".join(os.environ.get(name, "-") for name in LAUNCH)
-        job, since = os.environ.get("SLURM_JOB_ID") or None, datetime.now(UTC).isoformat(timespec="seconds")
-        return cls(token, socket.gethostname(), mark_of(os.getpid()), job, launch, since)
-
-    @property
-    def starts(self) -> int:
-        """Return how often SLURM had restarted the job of the process."""
-        found = re.match(r"\S+ ([0-9]{1,9})(?= |$)", self.launch)
-        return int(found[1]) if found else 0
+    age = 0.0  #: seconds since the lease was last renewed, by the clock of the file system
 
     @property
     def left(self) -> float:
@@ -131,16 +60,17 @@ class Holder:
         """Return whether the lease has run out or its process has certainly ended."""
         return self.left == 0 or lives(self.mark) is False
 
+    def restarted(self) -> bool:
+        """Return whether SLURM has started the job of this holder again, and this process is of the later start."""
+        (job, starts), (here, now) = (f"{text} - -".split()[:2] for text in (self.launch, _launch()))
+        return job == here != "-" and _number(starts) < _number(now)
+
     def __str__(self) -> str:
-        job = f" (SLURM job {self.job})" if self.job else ""
-        who = f"process {self.mark.split('-')[1]} on {self.host}{job}" if self.mark else "an unknown process"
-        return f"{who}, since {self.since}"
-
-
-FIELDS = dict.fromkeys(("token", "host", "launch", "since"), TEXT) | {
-    "mark": Kind("a mark", lambda v: isinstance(v, str) and MARK.fullmatch(v) is not None),
-    "job": optional(TEXT),
-}
+        if not self.mark:
+            return "an unknown process, since an unknown time"
+        job = self.launch.partition(" ")[0]
+        where = f"{self.host} (SLURM job {job})" if job != "-" else self.host
+        return f"process {self.mark.split('-')[1]} on {where}, since {self.since}"
 
 
 def _read(path: Path, now: float = 0.0) -> Holder | None:
@@ -150,17 +80,19 @@ def _read(path: Path, now: float = 0.0) -> Holder | None:
             content, age = file.read(), now - os.fstat(file.fileno()).st_mtime
     except FileNotFoundError:
         return None
-    with suppress(ValueError, TypeError, RecursionError):
+    holder = Holder(hashlib.sha256(content).hexdigest(), mark="")
+    with suppress(ValueError, TypeError, LookupError, AttributeError, RecursionError):
         about = json.loads(content)
-        if find_wrong(about, FIELDS) is None:
-            return Holder(**{**about, "age": age})
-    return Holder(hashlib.sha256(content).hexdigest()[:16], age=age)
+        if all(isinstance(text, str) for text in about.values()) and MARK.fullmatch(about["mark"]):
+            holder = Holder(**about)
+    holder.age = age
+    return holder
 
 
 class Lease:
-    """A lease is the right to write a folder, and is kept in a file whose modification time is that of its renewal.
+    """A lease is the right to write a folder. It is renewed while it is held, and runs out with its holder's machine.
 
-    The file is looked at and replaced under a lock of the file system, so that of several processes one takes it. Some
+    Its file is looked at and replaced under a lock of the file system, so that of several processes one takes it. Some
     network file systems have no locks: there processes that start at the same moment may all take it, and all but the
     last stop. A holder that was taken over notices that at its next renewal or write, and stops.
 
@@ -172,16 +104,11 @@ class Lease:
     def __init__(self, lock: Path, guarded: Path) -> None:
         self.lock, self.guarded = lock.absolute(), guarded.absolute()
         self._mutex = self.lock.with_name(f".{self.lock.name}.lock")
-        self._mine = Holder(secrets.token_hex(8))
-        self._ended, self._made, self._process = threading.Event(), list[Path](), os.getpid()
+        self._mine, self._ended, self._made = Holder(), threading.Event(), list[Path]()
 
     def guards(self, path: Path) -> bool:
         """Return whether only the holder may write ``path``; a forked process does not have its parent's leases."""
-        return os.getpid() == self._process and path.absolute().is_relative_to(self.guarded)
-
-    def is_left(self) -> bool:
-        """Return whether files of this lease exist, written by its holder or by a process that was killed."""
-        return self.lock.exists() or any(self.lock.parent.glob(f".{glob.escape(self.lock.name)}.*"))
+        return self._mine.mark == mark_of(os.getpid()) and path.absolute().is_relative_to(self.guarded)
 
     def acquire(self, after: str | None = None) -> Holder | None:
         """Take the lease if nobody has it or if its holder has ended.
@@ -192,36 +119,29 @@ class Lease:
         Returns:
             the holder that keeps the lease; None where this process has taken it.
         """
-        self._mine = Holder.this(self._mine.token)
-        while True:
-            with suppress(FileNotFoundError):  # another process has removed the folder meanwhile
-                if (holder := self._try(after)) is not None:
+        folder, new = self.lock.parent, partial_of(self.lock)
+        self._made += [path for path in (*reversed(folder.parents), folder) if not path.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            new.write_text(json.dumps(asdict(self._mine)) + "\n", encoding="utf-8")
+            with self._alone():
+                holder = _read(self.lock, new.stat().st_mtime)
+                if holder is not None and holder.token != after and not holder.has_ended():
                     return holder
-                break
+                os.replace(new, self.lock)
+        except FileNotFoundError:  # another process has removed the folder meanwhile
+            return self.acquire(after)
+        finally:
+            new.unlink(missing_ok=True)
+        if holder is not None:
+            how = "has ended or gave no sign for too long" if holder.has_ended() else "shall stop"
+            log.info("'%s' is taken over from %s, which %s", self.guarded, holder, how)
         for path in abandoned(self.lock):
             path.unlink(missing_ok=True)
         _held.add(self)
         # The first thread may hold signals back, which another one would then get.
         with signals_blocked(signal.valid_signals()):
             threading.Thread(target=self._keep, daemon=True).start()
-        return None
-
-    def _try(self, after: str | None) -> Holder | None:
-        folder, new = self.lock.parent, partial_of(self.lock)
-        self._made += [path for path in (*reversed(folder.parents), folder) if not path.exists()]
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            new.write_text(json.dumps({name: getattr(self._mine, name) for name in FIELDS}) + "\n", encoding="utf-8")
-            with self._alone():
-                holder = _read(self.lock, new.stat().st_mtime)
-                if holder is not None and holder.token != after and not holder.has_ended():
-                    return holder
-                os.replace(new, self.lock)
-        finally:
-            new.unlink(missing_ok=True)
-        if holder is not None:
-            how = "has ended or gave no sign for too long" if holder.has_ended() else "shall stop"
-            log.info("'%s' is taken over from %s, which %s", self.guarded, holder, how)
         return None
 
     @contextmanager
@@ -231,17 +151,17 @@ class Lease:
 
         mutex = FileLock(self._mutex, timeout=LEASE_SECONDS)
         try:
-            try:
-                mutex.acquire()
-            except OSError as error:
-                if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
-                    raise
-                log.warning("'%s' is on a file system without locks: start one process at a time there", self.guarded)
+            mutex.acquire()
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                raise
+            log.warning("'%s' is on a file system without locks: start one process at a time there", self.guarded)
+        try:
             yield
         finally:
             if mutex.is_locked:
                 self._mutex.unlink(missing_ok=True)  # another process that has opened it sees that, and opens a new one
-                mutex.release()
+            mutex.release()
 
     def renew(self) -> None:
         """Renew the lease, to show that this process still runs.
@@ -251,21 +171,21 @@ class Lease:
         """
         holder = _read(self.lock)
         if holder is not None and holder.token == self._mine.token:
-            os.utime(self.lock)
-            return
+            return os.utime(self.lock)
+        gone = f"'{self.lock.name}' is gone: that process has ended, or the file was removed"
+        why = f"this one was not heard of for {LEASE_SECONDS:.0f} s, or its job was started again"
         raise OwnerError(
             f"another process has taken over '{self.guarded}', so this one stops",
-            got=holder or f"'{self.lock.name}' is gone: that process has ended, or the file was removed",
+            got=holder or gone,
             expected=f"a lease of {self._mine}",
-            do="let the other one go on; this one was not heard of for "
-            f"{LEASE_SECONDS:.0f} s, or its job was started again",
+            do=f"let the other one go on; {why}",
         )
 
     def release(self) -> None:
         """Give the lease back; do nothing if another process has it by now."""
         self._ended.set()
         _held.discard(self)
-        if os.getpid() != self._process:
+        if not self.guards(self.guarded):
             return
         with suppress(OSError):
             if self.lock.exists():
@@ -286,6 +206,9 @@ class Lease:
                 continue  # perhaps the file system is not there for a while
 
 
+_held: set[Lease] = set()
+
+
 @contextmanager
 def signals_blocked(signals: Iterable[int]) -> Iterator[None]:
     """Block signals while threads or processes are started, which then never get them; this thread does afterwards."""
@@ -294,9 +217,6 @@ def signals_blocked(signals: Iterable[int]) -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-_held: set[Lease] = set()
 
 
 def refuse_if_taken_over(path: Path) -> None:
@@ -327,12 +247,12 @@ def held(
     try:
         while (holder := lease.acquire(after)) is not None:
             if (most := patience(holder)) == 0:
+                gone = f"its lease runs out in {holder.left:.0f} s, and the same command goes on"
                 raise OwnerError(
                     f"another process is writing '{lease.guarded}'",
                     got=holder,
                     expected="one process at a time",
-                    do="wait until it has ended, or stop it; if it is gone with its machine, "
-                    f"its lease runs out in {holder.left:.0f} s, and the same command goes on",
+                    do=f"wait until it has ended, or stop it; if it is gone with its machine, {gone}",
                 )
             if waited >= most:
                 after = holder.token
@@ -347,13 +267,14 @@ def held(
         lease.release()
 
 
-def current_holder(lock: Path) -> Holder | None:
-    """Return the holder of a lease, or None where nobody holds it or it has run out."""
+def current_holder(lock: Path, *, foreign: bool = False) -> Holder | None:
+    """Return the holder of a lease, or None where nobody holds it or it has run out.
+
+    Args:
+        lock: the file of the lease.
+        foreign: whether a process that was started together with this one counts as nobody.
+    """
     holder = _read(lock, time.time())
-    return None if holder is None or holder.has_ended() else holder
-
-
-def foreign_holder(lock: Path) -> Holder | None:
-    """Return the holder of a lease that was not started together with this process, or None if there is none."""
-    holder = current_holder(lock)
-    return None if holder is None or holder.launch in ("", Holder.this().launch) else holder
+    if holder is None or holder.has_ended():
+        return None
+    return None if foreign and holder.launch == _launch() else holder

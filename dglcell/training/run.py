@@ -21,7 +21,8 @@ from dglcell.config.experiment import Config
 from dglcell.data.split import Split
 from dglcell.errors import ConfigError, OwnerError
 from dglcell.files.atomic import atomic_file, write_json
-from dglcell.files.owner import LEASE_SECONDS, Holder, Lease, foreign_holder, held, lives
+from dglcell.files.marks import lives
+from dglcell.files.owner import LEASE_SECONDS, Lease, current_holder, held
 from dglcell.graph.cell_files import save_cell
 from dglcell.kernels.spmm import check_kernel
 from dglcell.machine.devices import check_device, device_of, set_threads
@@ -150,12 +151,10 @@ def owned(directory: RunDirectory, sleep: Callable[[float], None] = time.sleep) 
         OwnerError: another process has the run, or (on writing) has taken it over.
     """
 
-    def patience(holder: Holder) -> float:
-        here = Holder.this()  # another step of the job may run beside this one
-        restarted = here.job is not None and holder.job == here.job and holder.starts < here.starts
-        return LEASE_SECONDS if restarted else 0.0
-
-    with held(Lease(directory.owner, directory.path), patience, sleep):
+    # Another step of the job may run beside this one, so that only an earlier start of it is waited for.
+    with held(
+        Lease(directory.owner, directory.path), lambda holder: LEASE_SECONDS if holder.restarted() else 0.0, sleep
+    ):
         yield
 
 
@@ -168,7 +167,7 @@ def follow_owner(directory: RunDirectory, timeout: float, sleep: Callable[[float
         OwnerError: they have not ended within ``timeout`` seconds.
     """
     waited = 0.0
-    while PARENT not in os.environ and (holder := foreign_holder(directory.owner)) is not None:
+    while PARENT not in os.environ and (holder := current_holder(directory.owner, foreign=True)):
         if waited >= timeout:
             raise OwnerError(
                 f"the run in '{directory.path}' is written by processes that were started before",

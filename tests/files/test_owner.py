@@ -18,30 +18,23 @@ import pytest
 
 from dglcell.errors import OwnerError
 from dglcell.files import owner
-from dglcell.files.owner import (
-    LEASE_SECONDS,
-    Holder,
-    Lease,
-    foreign_holder,
-    held,
-    lives,
-    mark_of,
-    partial_of,
-    refuse_if_taken_over,
-)
+from dglcell.files.marks import lives, mark_of, partial_of
+from dglcell.files.owner import LEASE_SECONDS, Holder, Lease, current_holder, held, refuse_if_taken_over
 from tests.tiny import process_environment
 
 
 def child(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a program after the imports that these tests share."""
-    imports = "import os, signal\nfrom pathlib import Path\nfrom dglcell.files.owner import *\n"
-    command = [sys.executable, "-c", imports + program]
+    """Run a program in which a lease is taken."""
+    begin = (
+        "import os\nfrom pathlib import Path\nfrom dglcell.files.owner import *\nfrom dglcell.files.marks import *\n"
+    )
+    begin += "lease = Lease(Path('run/owner.json'), Path('run'))\n"
+    command = [sys.executable, "-c", begin + program]
     return subprocess.run(command, cwd=folder, env=process_environment(), capture_output=True, text=True)
 
 
 def test_whether_a_process_lives_is_known_for_those_of_this_machine(tmp_path: Path) -> None:
     assert lives(partial_of(tmp_path / "x").name.removeprefix(".x.partial-")) is True
-    assert lives(child("print(mark_of(os.getpid()))", tmp_path).stdout.strip()) is False
     machine, number, started = mark_of(os.getpid()).split("-")
     assert lives(f"{machine}-{number}-{int(started) - 1}") is False, "its number was used again"
     assert lives(f"{'0' * 10}-{number}-{started}") is None
@@ -52,8 +45,7 @@ def test_whether_a_process_lives_is_known_for_those_of_this_machine(tmp_path: Pa
     os.waitid(os.P_PID, unnoticed.pid, os.WEXITED | os.WNOWAIT)
     assert lives(mark) is False, "nobody has noticed its end"
     unnoticed.communicate()
-    assert str(Holder("", "n1", "0-7-0", since="y")) == "process 7 on n1, since y"
-    assert str(Holder("", "n1", "0-7-0", job="12", since="y")) == "process 7 on n1 (SLURM job 12), since y"
+    assert lives(mark) is False
 
 
 @pytest.fixture
@@ -75,10 +67,7 @@ def run_out(lock: Path) -> None:
 
 def test_a_lease_is_taken_given_back_and_leaves_nothing(lock: Path) -> None:
     with pytest.raises(KeyboardInterrupt), held(lease_of(lock), lambda holder: 0.0):
-        about = json.loads(lock.read_text())
-        assert about.keys() == {"token", "since", "host", "mark", "job", "launch"}
-        assert about["mark"] == mark_of(os.getpid())
-        assert os.listdir(lock.parent) == ["owner.json"]
+        assert json.loads(lock.read_text())["mark"] == mark_of(os.getpid())
         message = (
             rf"another process is writing '{lock.parent}'\n  got: +process {os.getpid()} on .*, since 20.*\n"
             r"  expected: one process at a time\n  do: +wait until .*its lease runs out in 1[78]\d s, and the same"
@@ -90,30 +79,35 @@ def test_a_lease_is_taken_given_back_and_leaves_nothing(lock: Path) -> None:
     assert not lock.parent.exists(), "it was made for the lease"
 
 
-def test_that_of_a_killed_process_is_taken_over_at_once(lock: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("moment", ["", "os.replace = lambda *_: os.kill(os.getpid(), 9)"], ids=["held", "taken over"])
+def test_that_of_a_killed_process_is_taken_over_at_once(
+    lock: Path, moment: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "dglcell")
-    program = "lease = Lease(Path('run/owner.json'), Path('run')); lease.acquire(); os.kill(os.getpid(), 9)"
-    assert child(program, lock.parents[1]).returncode == -signal.SIGKILL
-    assert lock.exists()
+    first = lease_of(lock)
+    if moment:
+        assert first.acquire() is None
+        run_out(lock)
+    assert child(f"{moment}\nlease.acquire(); os.kill(os.getpid(), 9)", lock.parents[1]).returncode == -signal.SIGKILL
     lease = lease_of(lock)
     assert lease.acquire() is None
     assert f"'{lock.parent}' is taken over from process " in caplog.text
-    lease.renew()
     assert os.listdir(lock.parent) == ["owner.json"]
+    lease.renew()
     lease.release()
+    first.release()
 
 
 def test_one_that_has_run_out_is_taken_over_and_its_owner_writes_no_more(lock: Path) -> None:
     old, new = lease_of(lock), lease_of(lock)
     assert old.acquire() is None
     run_out(lock)
+    assert current_holder(lock) is None
     assert new.acquire() is None
     message = (
         rf"another process has taken over '{lock.parent}', so this one stops\n  got: +process {os.getpid()} on .*\n"
         r"  expected: a lease of process .*\n  do: +let the other one go on"
     )
-    with pytest.raises(OwnerError, match=message):
-        old.renew()
     with pytest.raises(OwnerError, match=message):
         refuse_if_taken_over(lock.parent / "checkpoints" / "last.ckpt")
     refuse_if_taken_over(lock.parents[1] / "elsewhere")
@@ -172,50 +166,34 @@ def test_owners_that_wake_up_and_end_do_not_end_the_tenure_of_others(lock: Path)
         for number in order:
             leases[number].release()
             assert lock.exists() == (2 not in order[: order.index(number) + 1])
-        lock.parent.mkdir(exist_ok=True)
 
 
-DIE = """
-def die(*arguments): os.kill(os.getpid(), 9)
-os.replace = die
-Lease(Path('run/owner.json'), Path('run')).acquire()
-"""
-
-
-def test_a_process_that_is_killed_while_it_takes_over_is_followed_by_the_next(lock: Path) -> None:
-    first = lease_of(lock)
-    assert first.acquire() is None
-    run_out(lock)
-    assert child(DIE, lock.parents[1]).returncode == -signal.SIGKILL
-    assert len(os.listdir(lock.parent)) == 3, "the lease, the lock that is nobody's now, and what it was writing"
-    second = lease_of(lock)
-    assert second.acquire() is None
-    assert os.listdir(lock.parent) == ["owner.json"]
-    with pytest.raises(OwnerError):
-        first.renew()
-    second.release()
-    first.release()
-
-
-def test_a_damaged_file_is_waited_for_until_its_lease_runs_out(lock: Path) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "[" * 100_000,
+        '{"token": 1}',
+        '{"mark": "1"}',
+        '{"mark": "0123456789-1-1", "since": [1]}',
+        '{"x": "y"}',
+    ],
+)
+def test_a_damaged_file_is_waited_for_until_its_lease_runs_out(lock: Path, content: str) -> None:
     lock.parent.mkdir()
-    whole = vars(Holder.this("0" * 16))
-    odd = {"token": [7], "mark": ["7", None, []], "host": [{}], "job": [3], "since": [1]}
-    changed = [json.dumps({**whole, name: value}) for name, values in odd.items() for value in values]
-    for content in ("", "[]", "[" * 100_000, '{"token": 1}', '{"token": "x", "since": "y", "mark": "1"}', *changed):
-        lock.write_text(content)
-        lease = lease_of(lock)
-        holder = lease.acquire()
-        assert str(holder) == "an unknown process, since an unknown time"
-        run_out(lock)
-        assert lease.acquire() is None
-        lease.release()
-        assert os.listdir(lock.parent) == []
+    lock.write_text(content)
+    lease = lease_of(lock)
+    assert str(lease.acquire()) == "an unknown process, since an unknown time"
+    run_out(lock)
+    assert lease.acquire() is None
+    lease.release()
+    assert os.listdir(lock.parent) == []
 
 
 def test_a_forked_process_has_not_its_parents_lease(lock: Path) -> None:
     program = """
-lease = Lease(Path('run/owner.json'), Path('run')); lease.acquire()
+lease.acquire()
 pid = os.fork()
 if pid == 0:
     print(lease.guards(Path('run/x')), flush=True); lease.release(); os._exit(0)
@@ -235,28 +213,37 @@ def test_where_the_file_system_does_not_lock_a_lease_is_taken_all_the_same(
     lease = lease_of(lock)
     assert lease.acquire() is None
     assert "is on a file system without locks: start one process at a time there" in caplog.text
-    assert [name for name in os.listdir(lock.parent) if not name.endswith(".lock")] == ["owner.json"]
     assert str(lease_of(lock).acquire()).startswith(f"process {os.getpid()} on ")
     lease.release()
     assert not lock.exists()
 
 
 def test_processes_that_were_started_together_have_the_same_owner(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert foreign_holder(lock) is None
+    assert current_holder(lock) is None
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     with held(lease_of(lock), lambda holder: 0.0):
-        assert foreign_holder(lock) is None
+        assert current_holder(lock, foreign=True) is None
         monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
-        holder = foreign_holder(lock)
+        holder = current_holder(lock, foreign=True)
         assert holder is not None
-        assert f"process {os.getpid()} on" in str(holder)
+        assert holder.restarted()
         assert "(SLURM job 7)" in str(holder)
-        run_out(lock)
-        assert foreign_holder(lock) is None
 
 
-def test_signals_are_left_to_the_first_thread(tmp_path: Path) -> None:
-    lease = Lease(tmp_path / "lock", tmp_path)
+@pytest.mark.parametrize(
+    ("launch", "here", "restarted"),
+    [("12 0", "12 1", True), ("12", "12 1", True), ("12 - - -", "12 2 - -", True), ("12 1", "12 1", False),
+     ("12 2", "12 1", False), ("13 0", "12 1", False), ("- -", "- 1", False), ("12 x", "12 1", True)],
+)  # fmt: skip
+def test_a_job_that_slurm_started_again_is_told_from_others(
+    launch: str, here: str, restarted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, "_launch", lambda: here)
+    assert Holder("", "0-7-0", "n1", launch, "y").restarted() == restarted
+
+
+def test_signals_are_left_to_the_first_thread(lock: Path) -> None:
+    lease = lease_of(lock)
     before = {task.name for task in Path("/proc/self/task").iterdir()}
     assert lease.acquire() is None
     try:

@@ -13,7 +13,8 @@ import pytest
 
 from dglcell.cli import main
 from dglcell.errors import OwnerError
-from dglcell.files.owner import LEASE_SECONDS, Holder, mark_of
+from dglcell.files.marks import mark_of
+from dglcell.files.owner import LEASE_SECONDS, Holder
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.distributed import PARENT
 from dglcell.training.run import follow_owner, owned
@@ -21,7 +22,7 @@ from tests.faults.commands import write_files
 from tests.files.test_owner import run_out
 from tests.tiny import Tiny
 
-ELSEWHERE = Holder("0123456789abcdef", "node1", f"{'0' * 10}-7-1", "12", "12 0", "2026-01-02T03:04:05+00:00")
+ELSEWHERE = Holder("0123456789abcdef", f"{'0' * 10}-7-1", "node1", "12 0", "2026-01-02T03:04:05+00:00")
 
 
 @pytest.fixture
