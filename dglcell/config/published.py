@@ -13,26 +13,9 @@ from dglcell.config.experiment import Config
 from dglcell.data.sources.laboratory import LABORATORIES, chosen_tables
 from dglcell.errors import ConfigError, DataError, DglcellError, count, listing
 from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, named_table
-from dglcell.graph.config import CellConfig
 from dglcell.graph.model_files import SHIPPED
 from dglcell.graph.names import names_of_model
-from dglcell.published.file import FILES, PublishedFile, download_size, format_found
-
-
-def cell_files(config: CellConfig) -> list[PublishedFile]:
-    """Return the files of the catalogue that a cell graph needs, each once, without files that are given by path.
-
-    Raises:
-        ConfigError: the catalogue lacks a network.
-    """
-    files = [MODELS[config.model]] if config.model in MODELS else []
-    names = names_of_model(config.model) if config.model in MODELS else None
-    files += [GENE_SETS[name].file for name in (config.genes, config.aliases, names) if name in GENE_SETS]
-    sources = {} if config.similarity is None else config.similarity.sources
-    tables = [(f"cell.networks.{name}", network) for name, network in config.networks.items()]
-    tables += [(f"cell.similarity.sources.{name}.sets", source.sets) for name, source in sources.items() if source.sets]
-    files += [named_table(table, key).file for key, table in tables if table.source and not table.path]
-    return _once(files)
+from dglcell.published.file import FILES, PublishedFile, download_size, format_hash
 
 
 def needs(config: Config) -> list[PublishedFile]:
@@ -41,17 +24,20 @@ def needs(config: Config) -> list[PublishedFile]:
     Raises:
         ConfigError: the experiment names a network or a table that does not exist.
     """
-    found = cell_files(config.cell)
-    source = config.data.source
+    cell, source, fba = config.cell, config.data.source, config.data.fba
+    models = [cell.model, source.insilico.model if source.name == "insilico" else None, fba.model if fba else None]
+    found = [MODELS[model] for model in models if model in MODELS]
+    names = names_of_model(cell.model) if cell.model in MODELS else None
+    found += [GENE_SETS[name].file for name in (cell.genes, cell.aliases, names) if name in GENE_SETS]
+    sources = {} if cell.similarity is None else cell.similarity.sources
+    tables = [(f"cell.networks.{name}", network) for name, network in cell.networks.items()]
+    tables += [(f"cell.similarity.sources.{name}.sets", source.sets) for name, source in sources.items() if source.sets]
+    found += [named_table(table, key).file for key, table in tables if table.source and not table.path]
     for part in source.union.parts if source.name == "union" else [source]:
         if part.name in LABORATORIES:
             found += [table.file for table in chosen_tables(part.name, part.laboratory.tables)]
-    if source.name == "insilico" and source.insilico.model in MODELS:
-        found.append(MODELS[source.insilico.model])
-    if config.data.fba is not None and config.data.fba.model in MODELS:
-        found.append(MODELS[config.data.fba.model])
     known = published()
-    return _once([*found, *(known[value] for value in _strings(asdict(config)) if value in known)])
+    return _once([*found, *(known[value] for value in strings(asdict(config)) if value in known)])
 
 
 def named(name: str) -> list[PublishedFile]:
@@ -96,7 +82,8 @@ def fetch_all(wanted: Sequence[PublishedFile], folder: Path) -> Iterator[str]:
             print(f"error: {error}", file=sys.stderr)
             failed.append(file.path)
             continue
-        yield format_found(found)
+        how = "downloaded" if found.downloaded else "was here"
+        yield f"{found.path}  {found.path.stat().st_size:,} bytes, {how}\n    {format_hash(found.sha256, found.trust)}"
     if failed:
         raise DataError(
             f"{len(failed)} of {len(wanted)} files could not be fetched",
@@ -110,12 +97,13 @@ def _once(files: Iterable[PublishedFile]) -> list[PublishedFile]:
     return list({file.path: file for file in files}.values())
 
 
-def _strings(value: Any) -> Iterator[str]:
+def strings(value: Any) -> Iterator[str]:
+    """Return the texts at any depth of a value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list | tuple):
         for part in value.values() if isinstance(value, dict) else value:
-            yield from _strings(part)
+            yield from strings(part)
 
 
 def format_offer(wanted: Sequence[PublishedFile]) -> str:
@@ -146,14 +134,13 @@ def format_catalogue(raw: str | None = None) -> str:
         "gene sets (cell.genes, cell.aliases)": {name: entry.file for name, entry in GENE_SETS.items()},
         "metabolic models (cell.model)": MODELS,
     }
-    parts = ["\n".join([heading, *_entries(files, raw)]) for heading, files in kinds.items()]
-    return "\n\n".join(parts) + f"\n  shipped with cobra: {', '.join(SHIPPED)}\n"
-
-
-def _entries(files: dict[str, PublishedFile], raw: str | None) -> Iterator[str]:
-    for name, file in files.items():
-        here = "here" if file.is_here(raw) else "not here"
-        about = f"{file.description}. {file.citation}. {file.licence}."
-        yield f"  {name}"
-        yield textwrap.indent(textwrap.fill(about, 76, break_on_hyphens=False), "    ")
-        yield f"    {file.path}: {here}"
+    lines = []
+    for heading, files in kinds.items():
+        lines.append(heading)
+        for name, file in files.items():
+            about = textwrap.fill(f"{file.description}. {file.citation}. {file.licence}.", 76, break_on_hyphens=False)
+            here = "here" if file.is_here(raw) else "not here"
+            lines += [f"  {name}", textwrap.indent(about, "    "), f"    {file.path}: {here}"]
+        lines.append("")
+    lines[-1] = f"  shipped with cobra: {', '.join(SHIPPED)}\n"
+    return "\n".join(lines)

@@ -19,37 +19,27 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial as partial_of
+from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
 import yaml
 
 from dglcell.errors import DataError, listing
-from dglcell.files.atomic import (
-    DAMAGE,
-    RAW_VARIABLE,
-    atomic_file,
-    find_raw,
-    parse_json,
-    raw_folder,
-    sha256_file,
-    write_json,
-)
+from dglcell.files.atomic import DAMAGE, RAW_VARIABLE, atomic_file, find_raw, raw_folder, sha256_file, write_json
+from dglcell.files.untrusted import SHA256, TEXT, read_fields
 
 if TYPE_CHECKING:
     from requests import Response
 
 log = logging.getLogger(__name__)
 
-ARCHIVES = "archives"
-"""Archives of which one file is used are kept in this folder inside the raw folder."""
+ARCHIVES, ORIGINALS = "archives", "originals"
+"""These folders of the raw folder keep archives of which one file is used, and files from which tables are made."""
 
 DECLARED, FIRST_USE, UNCHECKED = "declared", "first use", "nothing to compare with"
 """A file is known to be right by its declared hash, by the hash of its first download, or not at all."""
-
-RECORD_SUFFIX = ".fetched.json"
 
 
 @dataclass(frozen=True)
@@ -59,14 +49,6 @@ class Recipe:
     convert: str  #: name of the conversion; see `dglcell.published.conversions`
     originals: tuple[PublishedFile, ...]  #: files that it is made from; each of a fixed version, with its hash
     arguments: dict[str, Any] = field(default_factory=dict, hash=False)  #: arguments of the conversion
-
-
-class Record(NamedTuple):
-    """Record a download, in a JSON file beside it."""
-
-    url: str  #: where the file came from
-    sha256: str  #: hash of its bytes
-    fetched: str  #: date and time, UTC
 
 
 @dataclass(frozen=True)
@@ -135,11 +117,7 @@ class PublishedFile:
         return {"citation": self.citation, "licence": self.licence, "url": self.urls[0] if self.urls else None}
 
     def is_here(self, raw: str | Path | None = None) -> bool:
-        """Return whether the file, a packed copy, or one of its other copies is there; its hash is not looked at.
-
-        Args:
-            raw: the raw folder; see `find_raw`.
-        """
+        """Return whether the file, a packed copy, or one of its other copies is there; its hash is not looked at."""
         return self._locate(raw) is not None
 
     def find(self, raw: str | Path | None = None) -> Found:
@@ -153,18 +131,16 @@ class PublishedFile:
         """
         here = self._locate(raw)
         if here is not None:
-            file, path = here
-            return file.check(path)
+            return here[0].check(here[1])
         if not self.addresses:
             find_raw(self.path, raw)  # says where it looked
-        names = "".join(f", or '{copy.path}'" for copy in self.copies)
+        sources = " and ".join(url for file in self.downloads for url in file.urls[:1])
+        sources += f", in it {self.member}" if self.member else ""
+        sources += "".join(f", or '{copy.path}'" for copy in self.copies)
         raise DataError(
             f"raw file '{self.path}' not found",
             got=f"it is neither in the working folder nor in the raw folder '{raw_folder(raw)}'",
-            expected=("the table made" if self.made else "the file")
-            + f" from {' and '.join(url for file in self.downloads for url in file.urls[:1])}"
-            + (f", in it {self.member}" if self.member else "")
-            + names,
+            expected=f"{'the table made' if self.made else 'the file'} from {sources}",
             do=f"where there is internet access, `dglcell data fetch {self.path}` downloads it, and `dglcell data "
             "fetch --all` with the experiment's file all that it reads; or set "
             f"`{RAW_VARIABLE}` (or pass `--raw`) to the folder that holds it",
@@ -176,10 +152,10 @@ class PublishedFile:
         Raises:
             DataError: it is another file, or cut off.
         """
-        source = f", and fetch it again from {self.urls[0]}" if self.urls else ", and fetch it again"
-        return self._compare(path, path, f"remove it{source}")
+        source = f" from {self.urls[0]}" if self.urls else ""
+        return self._compare(path, path, f"remove it, and fetch it again{source}")
 
-    def fetch(self, folder: str | Path, *, hashed: bool = False) -> Found:
+    def fetch(self, folder: str | Path) -> Found:
         """Put the file into ``folder``: download or make it unless it or a copy is there, and check it in either case.
 
         A file that its publisher packs with gzip stays packed. Of an archive only the one file is unpacked; the archive
@@ -187,7 +163,6 @@ class PublishedFile:
 
         Args:
             folder: the raw folder; made where it is missing.
-            hashed: whether what is made of it has a hash, so that it may come over plain http.
 
         Raises:
             DataError: it cannot be downloaded, has no secure address, or is not the file it should be.
@@ -198,22 +173,22 @@ class PublishedFile:
         if self.made is not None:
             return self._make(self.made, folder)
         if self.member:
-            return self._unpack(folder)
+            archive = self.downloads[0].fetch(folder).path
+            return self._keep(folder, self.member, self.urls[0], lambda to: extract(archive, self.member, to))
         sources = [(file, url) for file in (self, *self.copies) for url in file.urls]
-        if not sources:
-            raise DataError(
-                f"'{self.path}' cannot be downloaded",
-                got="no address: it was made to order, or by hand",
-                expected=f"the file at '{folder / self.path}'",
-                do="put it there; `dglcell data list` says where it came from",
-            )
-        for file, url in sources[:-1]:
+        for number, (file, url) in enumerate(sources, start=1):
             try:
-                return file._download(url, folder, hashed)
+                return file._keep(folder, url, url, partial(download, url, folder / file.path))
             except DataError as error:
+                if number == len(sources):
+                    raise
                 log.warning("%s\nthe next address is tried", error)
-        file, url = sources[-1]
-        return file._download(url, folder, hashed)
+        raise DataError(
+            f"'{self.path}' cannot be downloaded",
+            got="no address: it was made to order, or by hand",
+            expected=f"the file at '{folder / self.path}'",
+            do="put it there; `dglcell data list` says where it came from",
+        )
 
     def _locate(self, raw: str | Path | None) -> tuple[PublishedFile, Path] | None:
         for file in filter(None, (self.part, self, *self.copies)):
@@ -221,23 +196,6 @@ class PublishedFile:
                 with suppress(DataError):
                     return file, find_raw(path, raw)
         return None
-
-    def _download(self, url: str, folder: Path, hashed: bool) -> Found:
-        packed = url.endswith(".gz") and not self.path.endswith(".gz")
-        target = folder / (f"{self.path}.gz" if packed else self.path)
-        hashed = hashed or self.sha256 is not None or read_record(target) is not None
-        return self._keep(target, lambda partial: download(url, partial, target, self.path, hashed=hashed), url)
-
-    def _unpack(self, folder: Path) -> Found:
-        # What is declared of a file inside an archive is compared once it is unpacked.
-        archive = self.downloads[0].fetch(folder, hashed=self.sha256 is not None).path
-        packed = self.member.endswith(".gz") and not self.path.endswith(".gz")
-
-        def extract(partial: Path) -> None:
-            with open_member(archive, self.member) as source, open(partial, "wb") as copy:
-                shutil.copyfileobj(source, copy)
-
-        return self._keep(folder / (f"{self.path}.gz" if packed else self.path), extract, self.urls[0])
 
     def _make(self, recipe: Recipe, folder: Path) -> Found:
         from dglcell.published.conversions import convert
@@ -253,87 +211,84 @@ class PublishedFile:
                 do="install the newest pandas and rdata, and try again; or report it with their versions",
             )
         # Without a time in it, the same table has the same bytes.
-        packed = gzip.compress(content, mtime=0)
-        return self._keep(folder / self.path, lambda partial: partial.write_bytes(packed), None)
+        return self._keep(folder, self.path, None, lambda to: to.write_bytes(gzip.compress(content, mtime=0)))
 
-    def _keep(self, target: Path, write: Callable[[Path], object], url: str | None) -> Found:
-        """Put the file that ``write`` writes in place, once it is the right one; a download is recorded."""
-        with atomic_file(target) as partial:
-            write(partial)
+    def _keep(self, folder: Path, source: str, url: str | None, write: Callable[[Path], object]) -> Found:
+        """Put the file that ``write`` writes in place, once it is the right one; it stays packed as its source is."""
+        packed = source.endswith(".gz") and not self.path.endswith(".gz")
+        target = folder / (f"{self.path}.gz" if packed else self.path)
+        with atomic_file(target) as to:
+            write(to)
             do = f"download it again from {url}" if url else "correct the declared hash"
-            found = self._compare(partial, target, do)
-            if url and read_record(target) is None:
+            found = replace(self._compare(to, target, do), downloaded=True)
+            if url and found.trust == UNCHECKED:
                 now = datetime.now(UTC).isoformat(timespec="seconds")
-                write_json(record_path(target), Record(url, sha256_file(partial), now)._asdict())
-                found = replace(found, trust=FIRST_USE if found.trust == UNCHECKED else DECLARED)
-        return replace(found, downloaded=True)
+                write_json(record_path(target), {"url": url, "sha256": found.sha256, "fetched": now})
+                log.warning("%s: nobody states its hash; that of this download is recorded beside it", self.path)
+                found = replace(found, trust=FIRST_USE)
+        return found
 
     def _compare(self, at: Path, target: Path, do: str) -> Found:
         """Compare the bytes at ``at``, which are ``target`` or will become it."""
-        sha256, record, trust, fetched = sha256_file(at), read_record(target), DECLARED, ""
-        found, expected, size = sha256, self.sha256, self.size
-        packed = self.sha256 is not None and target.name == f"{self.name}.gz"
-        if packed or (self.content not in (None, sha256) and sha256 != self.sha256):
-            found, expected, size = _content_sha256(at, target), self.sha256 if packed else self.content, None
-        elif self.sha256 is None and record is not None:
-            expected, trust, fetched = record.sha256, FIRST_USE, record.fetched
-            do += f"; if the publisher has replaced the file and you accept it, remove '{record_path(target)}'"
-        elif self.sha256 is None:
-            expected, trust = sha256, UNCHECKED
+        sha256 = found = sha256_file(at)
+        expected, trust, what = self.sha256, DECLARED, "the file it should be"
+        size = f", {self.size:,} bytes" if self.size else ""
+        if expected is not None and target.name == f"{self.name}.gz":  # a packed copy
+            sha256 = found = _content_sha256(at, target)
+            size = ""
+        elif self.content not in (None, sha256) and sha256 != expected:
+            found, expected, size = _content_sha256(at, target), self.content, ""
+        elif expected is None:
+            record = read_record(target)
+            expected, trust = (record["sha256"], FIRST_USE) if record else (sha256, UNCHECKED)
+            if record:
+                what = f"the file that was fetched on {record['fetched']}"
+                do += f"; if the publisher has replaced the file and you accept it, remove '{record_path(target)}'"
         if found != expected:
             raise DataError(
-                f"'{target}' is not the file that was fetched on {fetched}"
-                if fetched
-                else f"'{target}' is not the file it should be",
+                f"'{target}' is not {what}",
                 got=f"sha256 {found}, {at.stat().st_size:,} bytes",
-                expected=f"sha256 {expected}" + (f", {size:,} bytes" if size else ""),
+                expected=f"sha256 {expected}{size}",
                 do=do,
             )
-        return Found(self, target, found if packed else sha256, trust)
+        return Found(self, target, sha256, trust)
 
 
 # Downloads over the network, from secure addresses, with errors that say what to do instead.
 
 
-CONNECT_TIMEOUT, READ_TIMEOUT = 20.0, 60.0
-CHUNK_BYTES = 2**16
-THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
+TIMEOUTS = (20.0, 60.0)
+"""Seconds for a connection, and for its next bytes."""
 
 WAITS = (1.0, 5.0)
 """Seconds after which a download that broke off is tried again."""
 
 
-def check_address(url: str, hashed: bool) -> None:
+def check_address(url: str) -> None:
     """Refuse an address from which anyone on the way could send another file, and text that is not an address.
 
-    Args:
-        url: https, or http.
-        hashed: take plain http from other machines, too, because a hash shows whether the file was changed on the way.
-
     Raises:
-        DataError: it is something else.
+        DataError: it is neither https nor an address of this machine.
     """
     address = urlsplit(url)
     if address.scheme not in ("https", "http") or not address.hostname:
-        raise DataError("this is no address to download from", got=url, expected="https://… or http://…")
-    if address.scheme == "http" and not hashed and address.hostname not in THIS_MACHINE:
+        raise DataError("this is no address to download from", got=url, expected="https://…")
+    if address.scheme == "http" and address.hostname not in ("127.0.0.1", "::1", "localhost"):
         raise DataError(
             f"{url} is not secure",
-            got="plain http and no hash to compare with: anyone on the way could send another file",
-            expected="https, or a declared hash",
+            got="plain http: anyone on the way could send another file",
+            expected="https",
             do="download the file yourself, look at it, and put it into the raw folder",
         )
 
 
-def download(url: str, partial: Path, target: Path, name: str, *, hashed: bool) -> None:
-    """Download the content of an address to ``partial``. A transfer that breaks off is begun again, a few times.
+def download(url: str, target: Path, to: Path) -> None:
+    """Download the content of an address to ``to``. A transfer that breaks off is begun again, a few times.
 
     Args:
         url: the address.
-        partial: where the bytes go. (A temporary file of pooch's own would stay there after a kill.)
         target: where the file is going to be, for messages.
-        name: the file's name, for messages.
-        hashed: take plain http, too, as in `check_address`.
+        to: where the bytes go. (A temporary file of pooch's own would stay there after a kill.)
 
     Raises:
         DataError: the address is not secure, or does not give a file.
@@ -341,36 +296,34 @@ def download(url: str, partial: Path, target: Path, name: str, *, hashed: bool) 
     import pooch
     import requests
 
-    check_address(url, hashed)
-    log.info("downloading %s from %s", name, url)
+    def check_redirect(response: Response, **_: object) -> None:
+        if response.is_redirect:
+            check_address(urljoin(response.url, response.headers["Location"]))
+
+    check_address(url)
+    log.info("downloading %s from %s", target, url)
     fetch = pooch.HTTPDownloader(
         progressbar=sys.stderr.isatty(),
-        chunk_size=CHUNK_BYTES,
-        timeout=(CONNECT_TIMEOUT, READ_TIMEOUT),
+        chunk_size=2**16,
+        timeout=TIMEOUTS,
         # As the file lies on the server: compressing it on the way would change size and hash of what arrives.
         headers={"Accept-Encoding": "identity", "User-Agent": f"dglcell (pooch {pooch.__version__})"},
-        hooks={"response": partial_of(_check_redirect, hashed)},
+        hooks={"response": check_redirect},
     )
     for wait in (*WAITS, None):
         try:
-            return fetch(url, str(partial), None)
+            return fetch(url, str(to), None)
         except requests.RequestException as error:
             if wait is not None and isinstance(error, requests.exceptions.ChunkedEncodingError):
                 log.warning("%s broke off; it is tried again", url)
                 time.sleep(wait)
                 continue
             raise DataError(
-                f"'{name}' cannot be downloaded",
+                f"'{target.name}' cannot be downloaded",
                 got=str(error) or type(error).__name__,
                 expected=f"a file at {url}",
                 do=f"on a machine with internet access, download that address and put the file at '{target}'",
             ) from error
-
-
-def _check_redirect(hashed: bool, response: Response, **_: object) -> None:
-    """Check an address to which another one redirects."""
-    if response.is_redirect:
-        check_address(urljoin(response.url, response.headers["Location"]), hashed)
 
 
 def _content_sha256(at: Path, target: Path) -> str:
@@ -383,12 +336,12 @@ def _content_sha256(at: Path, target: Path) -> str:
 
 
 def record_path(path: Path) -> Path:
-    """Return the path of the record of the download at ``path``."""
-    return path.with_name(path.name + RECORD_SUFFIX)
+    """Return the path of the record of the first download at ``path``."""
+    return path.with_name(path.name + ".fetched.json")
 
 
-def read_record(path: Path) -> Record | None:
-    """Read the record of the download at ``path``; None where there is none, as for a file that was put there by hand.
+def read_record(path: Path) -> dict[str, str] | None:
+    """Read url, sha256 and time of the first download at ``path``; None where there is no record of it.
 
     Raises:
         DataError: it cannot be read.
@@ -396,15 +349,9 @@ def read_record(path: Path) -> Record | None:
     record = record_path(path)
     if not record.is_file():
         return None
-    try:
-        content = parse_json(record.read_text(encoding="utf-8"))
-        return Record(*(content[name] for name in Record._fields))
-    except (ValueError, TypeError, KeyError) as error:
-        raise DataError(
-            f"'{record}' is no record of a download",
-            got=error,
-            do="remove it; the hash of the next download will be recorded anew",
-        ) from None
+    do = "remove it; the hash of the next download will be recorded anew"
+    fields = {"url": TEXT, "sha256": SHA256, "fetched": TEXT}
+    return read_fields(record, fields, DataError, expected="the record of a download", do=do)
 
 
 @contextmanager
@@ -414,31 +361,36 @@ def open_member(archive: Path, name: str) -> Iterator[IO[bytes]]:
     Raises:
         DataError: the archive is damaged, or does not hold one such file.
     """
-    try:
-        if archive.suffix == ".zip":
-            with zipfile.ZipFile(archive) as zipped, zipped.open(_only(zipped.namelist(), name, archive)) as file:
-                yield file
-        else:
-            with tarfile.open(archive) as tarred:
-                extracted = tarred.extractfile(_only(tarred.getnames(), name, archive))
-                assert extracted is not None
-                yield extracted
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError) as error:
-        raise DataError(
-            f"'{archive}' is not a whole archive", got=str(error), do="remove it, and fetch it again"
-        ) from error
 
-
-def _only(names: list[str], name: str, archive: Path) -> str:
-    found = [path for path in names if path.rpartition("/")[2] == name]
-    if len(found) != 1:
+    def only(names: list[str]) -> str:
+        found = [path for path in names if path.rpartition("/")[2] == name]
+        if len(found) == 1:
+            return found[0]
         raise DataError(
             f"archive '{archive.name}' holds {len(found)} files called '{name}'",
             got=listing(names) or "an empty archive",
             expected="one",
             do="download it again, or unpack the right file by hand",
         )
-    return found[0]
+
+    try:
+        if archive.suffix == ".zip":
+            with zipfile.ZipFile(archive) as zipped, zipped.open(only(zipped.namelist())) as file:
+                yield file
+        else:
+            with tarfile.open(archive) as tarred:
+                extracted = tarred.extractfile(only(tarred.getnames()))
+                assert extracted is not None
+                yield extracted
+    except (zipfile.BadZipFile, tarfile.TarError, EOFError) as error:
+        remedy = "remove it, and fetch it again"
+        raise DataError(f"'{archive}' is not a whole archive", got=str(error), do=remedy) from error
+
+
+def extract(archive: Path, name: str, target: Path) -> None:
+    """Copy a file out of an archive."""
+    with open_member(archive, name) as source, open(target, "wb") as copy:
+        shutil.copyfileobj(source, copy)
 
 
 def download_size(files: Iterable[PublishedFile]) -> int:
@@ -447,39 +399,17 @@ def download_size(files: Iterable[PublishedFile]) -> int:
     return 0 if None in sizes.values() else sum(size or 0 for size in sizes.values())
 
 
-# Descriptions of files in words.
-
-
-def format_found(found: Found) -> str:
-    """Say where a file is, its hash, and what that was compared with."""
-    how = "downloaded" if found.downloaded else "was here"
-    return f"{found.path}  {found.path.stat().st_size:,} bytes, {how}\n    {format_hash(found.sha256, found.trust)}"
-
-
 def format_hash(sha256: str, trust: str, digits: int = 64) -> str:
     """Format a hash and what it was compared with."""
     words = {DECLARED: "as declared", FIRST_USE: "as recorded when it was downloaded"}
     return f"sha256 {sha256[:digits]} ({words.get(trust, trust)})"
 
 
-ORIGINALS = "originals"
-"""Files from which tables are made are kept in this folder inside the raw folder."""
-
-
 def read_declarations(package: str, name: str) -> dict[str, Any]:
     """Read a YAML file inside a package."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    content: dict[str, Any] = yaml.load(
-        importlib.resources.files(package).joinpath(name).read_text(encoding="utf-8"), Loader=loader
-    )
+    text = importlib.resources.files(package).joinpath(name).read_text(encoding="utf-8")
+    content: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     return content
-
-
-def _file(path: str, fields: dict[str, Any]) -> PublishedFile:
-    made = fields.pop("made", None)
-    if made is not None:
-        made["originals"] = tuple(_original(**original) for original in made["originals"])
-    return PublishedFile(path, tuple(fields.pop("urls", ())), made=Recipe(**made) if made else None, **fields)
 
 
 def _original(url: str, sha256: str, size: int) -> PublishedFile:
@@ -488,12 +418,18 @@ def _original(url: str, sha256: str, size: int) -> PublishedFile:
     return PublishedFile(f"{ORIGINALS}/{owner}+{repository}/{name}", (url,), sha256, size)
 
 
-def _files() -> dict[str, PublishedFile]:
+def _declared() -> dict[str, PublishedFile]:
     declared = read_declarations("dglcell.published", "files.yaml")
-    parts = {path: fields.pop("part") for path, fields in declared.items() if "part" in fields}
-    files = {path: _file(path, fields) for path, fields in declared.items()}
-    return files | {path: replace(files[path], part=files[part]) for path, part in parts.items()}
+    files: dict[str, PublishedFile] = {}
+    for path, fields in sorted(declared.items(), key=lambda entry: "part" in entry[1]):  # a part comes before its whole
+        made = fields.pop("made", None)
+        if made is not None:
+            fields["made"] = Recipe(**{**made, "originals": tuple(_original(**one) for one in made["originals"])})
+        if "part" in fields:
+            fields["part"] = files[fields["part"]]
+        files[path] = PublishedFile(path, tuple(fields.pop("urls", ())), **fields)
+    return {path: files[path] for path in declared}
 
 
-FILES = _files()
+FILES = _declared()
 """This maps paths in the raw folder to published files."""

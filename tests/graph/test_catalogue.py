@@ -88,7 +88,7 @@ def test_provenance_says_who_made_it_and_what_the_hash_was_compared_with(folder:
     network = provenance["networks"]["net"]
     assert network["source"] == "sgd_physical"
     assert network["licence"] == "CC BY 4.0 (SGD)"
-    assert network["url"].startswith("http://sgd-archive.yeastgenome.org/")
+    assert network["url"].startswith("https://sgd-archive.yeastgenome.org/")
     assert network["trust"] == "nothing to compare with"
     assert len(network["sha256"]) == 64
 
