@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from dglcell.errors import DataError
-from dglcell.files.marks import abandoned, partial_of
-from dglcell.files.owner import Lease, held, refuse_if_taken_over
+from dglcell.files.owner import Lease, abandoned, held, partial_of, refuse_if_taken_over
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,8 +1,12 @@
-"""Let one process at a time write a folder: its lease is a file whose modification time is its last sign of life."""
+"""Let one process at a time write a folder: its lease is a file whose modification time is its last sign of life.
+
+Names of files that are being written contain the mark of their process, by which it is found again.
+"""
 
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import json
 import logging
@@ -17,12 +21,74 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 from dglcell.errors import OwnerError
-from dglcell.files.marks import MARK, abandoned, lives, mark_of, partial_of
 
 log = logging.getLogger("dglcell")
+
+MARK = re.compile(r"([0-9a-f]{10})-(\d+)-(\d+)(?=-|$)")
+
+
+@cache
+def _machine() -> str:
+    """Return a text for this start of the machine and its namespace of process numbers; each container has its own."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        place = f"{boot} {os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        place = socket.gethostname()
+    return hashlib.sha256(place.encode()).hexdigest()[:10]
+
+
+def _started(pid: int) -> int | None:
+    """Return when a process was started, in ticks since the boot, 0 if that is unknown; None for a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return 0
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def mark_of(pid: int) -> str:
+    """Return machine, number and start of a process, as numbers are used again; it can be part of a file's name."""
+    return f"{_machine()}-{pid}-{_started(pid) or 0}"
+
+
+def lives(mark: str) -> bool | None:
+    """Return whether the process lives whose mark a text starts with; None for one of another machine or container."""
+    found = MARK.match(mark)
+    if found is None or found[1] != _machine():
+        return None
+    try:
+        os.kill(int(found[2]), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return _started(int(found[2])) in (int(found[3]), 0)
+
+
+def partial_of(target: Path) -> Path:
+    """Return a new name beside ``target`` for a file that is being written; it contains the mark of this process."""
+    return target.parent / f".{target.name}.partial-{mark_of(os.getpid())}-{secrets.token_hex(4)}"
+
+
+def abandoned(target: Path, *, alone: bool = False) -> list[Path]:
+    """Return the partial files beside ``target`` that processes which have ended left behind.
+
+    Args:
+        target: the file or folder that they were writing.
+        alone: whether only this process may write it now. The files of other machines are then abandoned as well.
+    """
+    prefix = f".{target.name}.partial-"
+    found = {path: lives(path.name.removeprefix(prefix)) for path in target.parent.glob(glob.escape(prefix) + "*")}
+    return [path for path, alive in found.items() if alive is False or (alone and alive is None)]
+
+
+# The right to write, which only one process has at a time.
+
 
 LEASE_SECONDS, RENEW_SECONDS, LONGEST_PAUSE = 180.0, 20.0, 10.0
 """A lease runs out if it is not renewed for the first; renewed after the second; waiting looks after the third."""

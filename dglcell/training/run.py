@@ -21,8 +21,7 @@ from dglcell.config.experiment import Config
 from dglcell.data.split import Split
 from dglcell.errors import ConfigError, OwnerError
 from dglcell.files.atomic import atomic_file, write_json
-from dglcell.files.marks import lives
-from dglcell.files.owner import LEASE_SECONDS, Lease, current_holder, held
+from dglcell.files.owner import LEASE_SECONDS, Lease, current_holder, held, lives
 from dglcell.graph.cell_files import save_cell
 from dglcell.kernels.spmm import check_kernel
 from dglcell.machine.devices import check_device, device_of, set_threads

@@ -28,7 +28,7 @@ from dglcell.files.atomic import (
     only_writer,
     write_json,
 )
-from dglcell.files.marks import mark_of
+from dglcell.files.owner import mark_of
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:

@@ -18,16 +18,23 @@ import pytest
 
 from dglcell.errors import OwnerError
 from dglcell.files import owner
-from dglcell.files.marks import lives, mark_of, partial_of
-from dglcell.files.owner import LEASE_SECONDS, Holder, Lease, current_holder, held, refuse_if_taken_over
+from dglcell.files.owner import (
+    LEASE_SECONDS,
+    Holder,
+    Lease,
+    current_holder,
+    held,
+    lives,
+    mark_of,
+    partial_of,
+    refuse_if_taken_over,
+)
 from tests.tiny import process_environment
 
 
 def child(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a program in which a lease is taken."""
-    begin = (
-        "import os\nfrom pathlib import Path\nfrom dglcell.files.owner import *\nfrom dglcell.files.marks import *\n"
-    )
+    begin = "import os\nfrom pathlib import Path\nfrom dglcell.files.owner import *\n"
     begin += "lease = Lease(Path('run/owner.json'), Path('run'))\n"
     command = [sys.executable, "-c", begin + program]
     return subprocess.run(command, cwd=folder, env=process_environment(), capture_output=True, text=True)

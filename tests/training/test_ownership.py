@@ -13,8 +13,7 @@ import pytest
 
 from dglcell.cli import main
 from dglcell.errors import OwnerError
-from dglcell.files.marks import mark_of
-from dglcell.files.owner import LEASE_SECONDS, Holder
+from dglcell.files.owner import LEASE_SECONDS, Holder, mark_of
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.distributed import PARENT
 from dglcell.training.run import follow_owner, owned
