@@ -1,23 +1,29 @@
-"""Check single values of a configuration, by rules for every key and by the type of each key.
+"""Check configurations by pydantic: types, keys that nobody knows, and the rules behind each type.
 
-A type has its rules as functions behind it: ``layers: Annotated[int, at_least(1)] = 3``. Rules *between* keys are in
-the methods ``validate`` of their dataclasses.
+A type has its rules behind it: ``layers: Annotated[int, at_least(1)] = 3``. Rules *between* keys are in the methods
+``validate`` of their dataclasses.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 import re
+import types
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.errors import ConfigError, did_you_mean
+from dglcell.errors import ConfigError, closest, did_you_mean
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter, ValidationError
+    from pydantic_core import CoreSchema
+
+T = TypeVar("T")
 
 LARGEST_INTEGER = 2**31 - 1
 LARGEST_SEED = 2**32 - 1
@@ -53,8 +59,8 @@ HIDDEN = "***"
 
 
 def shown(key: str, value: object) -> object:
-    """Return the value of a key as messages may show it."""
-    return HIDDEN if key.startswith("slurm.environment") else value
+    """Return the value of a key as messages may show it; the section `slurm` may have secrets in it."""
+    return HIDDEN if key == "slurm" or key.startswith("slurm.environment") else value
 
 
 def no_strengths(values: NDArray[np.floating]) -> NDArray[np.bool_]:
@@ -64,42 +70,140 @@ def no_strengths(values: NDArray[np.floating]) -> NDArray[np.bool_]:
 
 
 def check_values(value: Any, key: str = "") -> None:
-    """Refuse values that their types do not allow, or that nothing could work with, in any section, list or mapping.
+    """Refuse a section whose values its types do not allow, or that nothing could work with.
 
-    The latter are control characters, numbers that are not finite or need more than 32 bits (seeds have their own
-    limit), lists with an item twice or with an empty name, and empty lists where null would mean all.
+    The latter are control characters, numbers that need more than 32 bits (seeds have their own limit), and lists with
+    an item twice or with an empty name.
 
     Args:
-        value: a section, a list, a mapping, or a single value.
+        value: the section.
         key: its dotted path, for the message.
 
     Raises:
         ConfigError: naming the key.
     """
-    if is_dataclass(value):
-        hints: Mapping[str, Any] = _hints(type(value))  # type: ignore[arg-type]
-        for part in fields(value):
-            below, item = f"{key}.{part.name}".lstrip("."), getattr(value, part.name)
-            hint = hints[part.name]
-            if item == [] and type(None) in get_args(hint):
-                raise ConfigError(f"`{below}` is an empty list", expected="at least one, or null for all")
-            checks = _checks(hint, item)
-            if not any(isinstance(check, OneOf) or check is check_seed for check in checks):
-                check_values(item, below)
-            for check in checks:
-                check(below, item)
-    elif isinstance(value, Mapping):
+    read_section(type(value), value, key)
+    _check_plain(asdict(value), key)
+
+
+def read_section(
+    kind: type[T],
+    content: Any,
+    key: str = "",
+    where: str = "",
+    explain: Callable[[str, Any], str | None] = lambda key, value: None,
+) -> T:
+    """Make a section of a mapping, or check one that is made.
+
+    Args:
+        kind: its dataclass.
+        content: keys and values; those that are left out have their defaults.
+        key: dotted path of the section, for the message.
+        where: the file that has the section, for the message.
+        explain: returns what to do about a key that the section does not have; None for the closest one.
+
+    Raises:
+        ConfigError: a key is unknown, or a value has another type or breaks a rule of its type.
+    """
+    from pydantic import ValidationError
+
+    try:
+        made: T = _adapter(cast(Any, kind)).validate_python((content,))[0]
+    except ValidationError as error:
+        raise _refusal(error, kind, key, f"{where}: " if where else "", explain) from error
+    return made
+
+
+@functools.cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    from pydantic import ConfigDict, TypeAdapter
+
+    config = ConfigDict(extra="forbid", coerce_numbers_to_str=True, allow_inf_nan=False, revalidate_instances="always")
+    return TypeAdapter(tuple[kind], config=config)  # dataclasses inside take over its configuration
+
+
+def _refusal(
+    error: ValidationError, kind: type, key: str, where: str, explain: Callable[[str, Any], str | None]
+) -> ConfigError:
+    """Return the first fault that pydantic has found, as an error that names its key."""
+    first, hint = error.errors(include_url=False)[0], kind
+    value, full = first["input"], key
+    for part in first["loc"][1:]:
+        below = _below(hint, part)
+        if below is None and first["type"] == "unexpected_keyword_argument":
+            name, known = f"{full}.{part}".lstrip("."), _keys(hint)
+            near = [f"did you mean `{name.removesuffix(str(part))}{one}`?" for one in closest(part, known)[:1]]
+            expected = f"among {', '.join(known)}" if known else "none"
+            return ConfigError(
+                f"{where}unknown key `{name}`", expected=expected, do=explain(name, value) or next(iter(near), None)
+            )
+        if below is None:  # what pydantic calls a part of a type
+            break
+        hint, full = below, (f"{full}[{part}]" if isinstance(part, int) else f"{full}.{part}").lstrip(".")
+    fault = first.get("ctx", {}).get("error")
+    if isinstance(fault, BrokenRuleError):
+        try:
+            fault.rule(full, fault.value)
+        except ConfigError as refused:
+            return refused
+    expected = first["msg"].removeprefix("Input should be ")
+    if first["type"] == "dataclass_type":
+        expected = f"a mapping with {', '.join(_keys(hint))}"
+    if first["type"] == "list_type" and isinstance(value, str | int | float):
+        expected = f"a list, e.g. [{shown(full, value)}]"
+    full = full or "(the file)"
+    what = "is no finite number" if first["type"] == "finite_number" else "has a wrong value"
+    return ConfigError(
+        f"{where}`{full}` {what}", got="null" if value is None else shown(full, value), expected=expected
+    )
+
+
+def _members(hint: Any) -> list[Any]:
+    """Return the types that a type allows, without rules."""
+    if get_origin(hint) is Annotated:
+        return _members(get_args(hint)[0])
+    if get_origin(hint) in (Union, types.UnionType):
+        return [member for one in get_args(hint) for member in _members(one)]
+    return [hint]
+
+
+def _keys(hint: Any) -> list[str]:
+    return [field.name for one in _members(hint) if is_dataclass(one) for field in fields(one)]
+
+
+def _below(hint: Any, part: int | str) -> Any:
+    """Return the type of a value of a section, mapping or list; None where there is none."""
+    for one in _members(hint):
+        if is_dataclass(one):
+            return get_type_hints(one, include_extras=True).get(str(part))
+        if get_origin(one) in (dict, list):
+            return get_args(one)[-1]
+    return None
+
+
+def _check_plain(value: Any, key: str) -> None:
+    if isinstance(value, Mapping):
         for name, item in value.items():
-            _check_name(name, f"{key} (a name in it)")
-            check_values(item, f"{key}.{name}")
-    elif isinstance(value, (list, tuple)):
-        _check_list(value, key)
+            if name == "":
+                raise ConfigError(f"`{key} (a name in it)` is empty", expected="a name")
+            _check_plain(name, f"{key} (a name in it)")
+            _check_plain(item, f"{key}.{name}".lstrip("."))
+    elif isinstance(value, list | tuple):
+        names = [] if REPEATABLE.fullmatch(key) else [item for item in value if isinstance(item, str)]
+        for number, name in enumerate(names):
+            if not name:
+                raise ConfigError(f"`{key}` holds an empty name", got=list(value), do="remove it, or give it a name")
+            if name in names[:number]:
+                raise ConfigError(f"`{key}` lists '{name}' twice", got=list(value), do="list each once")
         for number, item in enumerate(value):
-            check_values(item, f"{key}[{number}]")
+            _check_plain(item, f"{key}[{number}]")
     elif isinstance(value, str):
+        if value == "None" and not REPEATABLE.match(key):
+            do = "write null where nothing is meant, or leave the key out"
+            raise ConfigError(f"`{key}` is the text None, which means nothing in YAML", do=do)
         check_one_line(value, key)
-    elif isinstance(value, (int, float)):
-        _check_number(value, key)
+    elif isinstance(value, int) and abs(value) > LARGEST_INTEGER and not key.endswith("seed"):
+        raise ConfigError(f"`{key}` is too large", got=value, expected=f"at most {LARGEST_INTEGER}")
 
 
 def check_choice(
@@ -132,115 +236,88 @@ def check_one_line(text: str, key: str) -> None:
     Raises:
         ConfigError: naming the key.
     """
-    allowed = "\n\r\t" if key == MANY_LINES else ""
+    allowed = "\n\r\t" if key == MANY_LINES else "\t" if text == "\t" else ""  # a tab may separate columns
     if any(unicodedata.category(letter) in LINE_ENDS and letter not in allowed for letter in text):
         raise ConfigError(f"`{key}` has a control character", got=shown(key, ascii(text)), expected="one line of text")
 
 
-# Types have these functions of a key and its value, which raise a ``ConfigError`` that names the key.
+# Types have these rules behind them: functions of a key and its value, which raise a ``ConfigError`` naming the key.
 
 
-Check = Callable[[str, Any], None]
+class BrokenRuleError(ValueError):
+    """A rule is broken by a value; pydantic then says by which key, and the rule itself what to say."""
+
+    def __init__(self, rule: Callable[[str, Any], None], value: Any) -> None:
+        super().__init__()
+        self.rule, self.value = rule, value
 
 
-def must(fits: Callable[[Any], bool], fault: str, expected: object = None, do: str | None = None) -> Check:
-    """Make a check that values fit; its error says which fault the key has."""
+@dataclass(frozen=True)
+class Rule:
+    """A rule behind a type: ``check`` raises an error for a key and a value that breaks it."""
+
+    check: Callable[[str, Any], None]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], CoreSchema]) -> CoreSchema:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_wrap_validator_function(self._run, handler(source))
+
+    def _run(self, value: Any, read: Callable[[Any], Any]) -> Any:
+        # YAML reads true and false as truth values, which are no numbers, but may be names.
+        made = read(str(value).lower() if isinstance(value, bool) else value)
+        try:
+            self.check("", made)
+        except ConfigError:
+            raise BrokenRuleError(self.check, made) from None
+        return made
+
+
+def must(fits: Callable[[Any], bool], fault: str, expected: object = None, do: str | None = None) -> Rule:
+    """Make a rule that values fit; its error says which fault the key has."""
 
     def check(key: str, value: Any) -> None:
         if not fits(value):
             raise ConfigError(f"`{key}` {fault}", got=value, expected=expected, do=do)
 
-    return check
+    return Rule(check)
 
 
-def at_least(least: float, fault: str = "is too small", also: str = "") -> Check:
-    """Make a check that numbers are at least ``least``; ``also`` is added to what the error expects."""
+def at_least(least: float, fault: str = "is too small", also: str = "") -> Rule:
+    """Make a rule that numbers are at least ``least``; ``also`` is added to what the error expects."""
     return must(lambda number: number >= least, fault, f"{least} or more{also}")
 
 
-def positive(expected: str | None = None, do: str | None = None) -> Check:
-    """Make a check that numbers are above zero."""
+def positive(expected: str | None = None, do: str | None = None) -> Rule:
+    """Make a rule that numbers are above zero."""
     return must(lambda number: number > 0, "must be positive", expected, do)
 
 
-def below_one(what: str = "share") -> Check:
-    """Make a check that numbers are 0 or more, and less than 1."""
+def below_one(what: str = "share") -> Rule:
+    """Make a rule that numbers are 0 or more, and less than 1."""
     return must(lambda number: 0 <= number < 1, f"is no {what}", "0 or more, and less than 1")
 
 
-@dataclass(frozen=True)
-class OneOf:
-    """Check that a value is one of ``known``, as ``check_choice`` does."""
-
-    known: tuple[object, ...]
-    show: Callable[[Any], str] = str
-
-    def __call__(self, key: str, value: object) -> None:
-        check_choice(key, value, self.known, show=self.show)
+def one_of(*known: object, show: Callable[[Any], str] = str) -> Rule:
+    """Make a rule that values are among these, shown in messages by ``show``."""
+    return Rule(lambda key, value: check_choice(key, value, known, show=show))
 
 
-def one_of(*known: object) -> OneOf:
-    """Make a check that values are among these."""
-    return OneOf(known)
-
-
-def check_seed(key: str, seed: int) -> None:
-    """Refuse a seed that a generator of random numbers does not take."""
-    if not 0 <= seed <= LARGEST_SEED:
-        raise ConfigError(f"`{key}` is out of range", got=seed, expected=f"0 … {LARGEST_SEED}")
-
-
-def check_workers(key: str, number: int | str) -> None:
-    """Refuse more threads or processes than any machine has."""
-    if isinstance(number, int) and number > MOST_WORKERS:
-        raise ConfigError(f"`{key}` is too large", got=number, expected=f"{MOST_WORKERS} or fewer")
-
-
-def check_count_or_auto(key: str, number: int | str) -> None:
-    """Refuse values that are neither 1 or more nor ``AUTO``."""
+def _check_workers(key: str, number: int | str) -> None:
     if isinstance(number, str) and number != AUTO:
         raise ConfigError(f"`{key}` is no number", got=number, expected=f"1 or more, or {AUTO}")
-    if isinstance(number, int) and number < 1:
-        raise ConfigError(f"`{key}` is too small", got=number, expected="1 or more")
+    if isinstance(number, int) and number > MOST_WORKERS:
+        raise ConfigError(f"`{key}` is too large", got=number, expected=f"{MOST_WORKERS} or fewer")
 
 
 Count = Annotated[int, at_least(1)]  # of something that there is
 Number = Annotated[int, at_least(0)]  # of something that there may be none of
 Positive = Annotated[float, positive()]
-Seed = Annotated[int, check_seed]
+Seed = Annotated[int, must(lambda seed: 0 <= seed <= LARGEST_SEED, "is out of range", f"0 … {LARGEST_SEED}")]
+Workers = Annotated[int, at_least(0, "is negative"), Rule(_check_workers)]
+CountOrAuto = Annotated[
+    int | str, must(lambda n: isinstance(n, str) or n >= 1, "is too small", "1 or more"), Rule(_check_workers)
+]
 
-
-@functools.cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind, include_extras=True)
-
-
-def _checks(hint: Any, value: Any) -> list[Check]:
-    """Return the functions behind a type, or behind the part of ``… | None`` that is not None."""
-    if get_origin(hint) is Annotated:
-        return [check for check in get_args(hint)[1:] if callable(check)]
-    if value is None or type(None) not in get_args(hint):
-        return []
-    return [check for part in get_args(hint) for check in _checks(part, value)]
-
-
-def _check_number(number: int | float, key: str) -> None:
-    if not math.isfinite(number):
-        raise ConfigError(f"`{key}` is no finite number", got=number, expected="a finite number")
-    if isinstance(number, int) and abs(number) > LARGEST_INTEGER:
-        raise ConfigError(f"`{key}` is too large", got=number, expected=f"at most {LARGEST_INTEGER}")
-
-
-def _check_list(items: list[Any] | tuple[Any, ...], key: str) -> None:
-    names = [] if REPEATABLE.fullmatch(key) else [item for item in items if isinstance(item, str)]
-    for number, name in enumerate(names):
-        if not name:
-            raise ConfigError(f"`{key}` holds an empty name", got=list(items), do="remove it, or give it a name")
-        if name in names[:number]:
-            raise ConfigError(f"`{key}` lists '{name}' twice", got=list(items), do="list each once")
-
-
-def _check_name(name: Any, key: str) -> None:
-    if isinstance(name, str) and not name:
-        raise ConfigError(f"`{key}` is empty", expected="a name")
-    check_values(name, key)
+not_empty = must(bool, "is an empty list", "at least one, or null for all")
+Names = Annotated[list[str], not_empty]

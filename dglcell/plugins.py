@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import sys
 from collections.abc import Iterator, Mapping
@@ -14,9 +13,9 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from pydantic import PydanticSchemaGenerationError
 
+from dglcell.checks import read_section
 from dglcell.errors import ConfigError, OwnClassError, did_you_mean, listing
 
 
@@ -178,8 +177,8 @@ def _check(about: Slot, target: str, made: Any, base: Any) -> None:
             expected=f"a dataclass derived from {base.Config.__module__}.{base.Config.__qualname__}",
         )
     try:
-        OmegaConf.structured(config())
-    except (TypeError, OmegaConfBaseException) as error:
+        read_section(config, {})
+    except (TypeError, ConfigError, PydanticSchemaGenerationError) as error:
         raise ConfigError(
             f"{named}: its `Config` cannot be read from YAML",
             got=str(error).splitlines()[0],
@@ -193,15 +192,4 @@ def read_options(config: type, options: Mapping[str, Any], key: str) -> Any:
     Raises:
         ConfigError: a key of the mapping is unknown, or a value is of a wrong type.
     """
-    known = [field.name for field in dataclasses.fields(config)]
-    for name in options:
-        if name not in known:
-            raise ConfigError(
-                f"unknown key `{key}.{name}`",
-                expected=f"among {', '.join(known)}" if known else "none",
-                do=did_you_mean(name, known),
-            )
-    try:
-        return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(config()), dict(options)))
-    except OmegaConfBaseException as error:
-        raise ConfigError(f"`{key}.{error.full_key}` has a wrong value", got=str(error).splitlines()[0]) from error
+    return read_section(config, dict(options), key)

@@ -7,17 +7,20 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
+
+from pydantic import SkipValidation
 
 from dglcell.checks import (
     AUTO,
     LONGEST_NAME,
     Count,
+    CountOrAuto,
+    Names,
+    Rule,
     Seed,
     at_least,
-    check_count_or_auto,
     check_values,
-    check_workers,
     must,
     one_of,
     positive,
@@ -71,7 +74,7 @@ class DataConfig:
     fba: FbaConfig | None = None  # covariate of growth by flux balance analysis, e.g. {model: iJO1366}; null: none
     computed: dict[str, ComputedConfig] = field(default_factory=dict)  # covariate → class of your own that computes it
     store: str | None = None  # path of the store; null: a folder in `paths.data`, named by source and options
-    phenotypes: list[str] | None = None  # the phenotypes to predict; null: all
+    phenotypes: Names | None = None  # the phenotypes to predict; null: all
     normalise: Scale = "standard"  # scales labels: standard | none | logistic, by training statistics
     unknown_genes: Unknown = "refuse"  # strains with genes that the cell graph lacks: refuse | drop
     batch_size: Count = 128  # strains per step and device
@@ -104,19 +107,18 @@ PRECISIONS = ("auto", "32-true", "bf16", "64-true")
 base, sums, losses and weights stay in float32."""
 
 
-def check_schedule(key: str, batches: Mapping[int, int]) -> None:
-    """Refuse a value that does not map epochs to numbers of batches."""
-    if any(epoch < 0 or number < 1 for epoch, number in batches.items()):
-        expected = "{epoch: batches per step}, e.g. {0: 3}"
-        raise ConfigError(f"`{key}` is no schedule", got=dict(batches), expected=expected)
-
-
 Accelerator = Annotated[str, one_of("auto", "cpu", "gpu", "cuda")]
 ProcessStrategy = Annotated[str, one_of("auto", "ddp")]
 Precision = Annotated[str, one_of(*PRECISIONS)]
-Accumulation = Annotated[dict[int, int], check_schedule]
+Accumulation = Annotated[
+    dict[int, int],
+    must(
+        lambda of: all(epoch >= 0 and number >= 1 for epoch, number in of.items()),
+        "is no schedule",
+        "{epoch: batches per step}, e.g. {0: 3}",
+    ),
+]
 Clipping = Annotated[float, positive(do="use null for no clipping")]
-Threads = Annotated[int | str, check_count_or_auto, check_workers]
 Checkpoint = Annotated[str, one_of(*CHECKPOINTS)]
 ProfilerName = Annotated[str, one_of("simple", "pytorch")]
 
@@ -134,7 +136,7 @@ class TrainerConfig:
     accumulate_grad_batches: Accumulation = field(default_factory=dict)  # from epoch → batches per optimiser step
     gradient_clip_val: Clipping | None = 10.0  # largest norm of the gradient; null: no limit
     deterministic: bool = True  # refuse non-deterministic kernels
-    threads: Threads | None = AUTO  # CPU threads of torch; auto, null: the cores that are allotted
+    threads: CountOrAuto | None = AUTO  # CPU threads of torch; auto, null: the cores that are allotted
     timeout: Count = 1800  # seconds that processes wait for each other, also at the start, before all end
     patience: Count | None = None  # stop after this many epochs without a better validation loss; null: never
     checkpoint: Checkpoint = "best_pearson"  # reported: best_loss | best_pearson | best_average_precision | last
@@ -196,17 +198,10 @@ ANY = "any"
 
 
 def check_environment(key: str, environment: Mapping[str, str]) -> None:
-    """Refuse names that an environment variable cannot have."""
+    """Refuse names that an environment variable cannot have; values may be secret."""
     for name in environment:
         if not VARIABLE.fullmatch(name):
             raise ConfigError(f"`{key}` names no variable", got=name, expected="letters, digits, _")
-
-
-def check_options(key: str, options: list[str]) -> None:
-    """Refuse texts that are not options of a program."""
-    for option in options:
-        if not option.startswith("-"):
-            raise ConfigError(f"`{key}` holds no option of sbatch", got=option, expected="e.g. --exclusive")
 
 
 def check_words(key: str, command: str) -> None:
@@ -219,15 +214,15 @@ def check_words(key: str, command: str) -> None:
         ) from error
 
 
-Time = Annotated[
-    str, must(lambda text: bool(TIME.fullmatch(text)), "is no time", "D-HH:MM:SS, HH:MM:SS, minutes or auto")
-]
-Memory = Annotated[str, must(lambda text: bool(MEMORY.fullmatch(text)), "is no size", "e.g. 64G, auto, or null")]
-Environment = Annotated[dict[str, str], check_environment]
-Words = Annotated[str, check_words]
+Time = Annotated[str, must(TIME.fullmatch, "is no time", "D-HH:MM:SS, HH:MM:SS, minutes or auto")]
+Memory = Annotated[str, must(MEMORY.fullmatch, "is no size", "e.g. 64G, auto, or null")]
+Environment = Annotated[dict[str, str], Rule(check_environment)]
+Words = Annotated[str, Rule(check_words)]
 Notice = Annotated[int, at_least(10)]
 Jobs = Annotated[int, at_least(1, "is no number of jobs")]
-Options = Annotated[list[str], check_options]
+Options = Annotated[
+    list[str], must(lambda of: all(one.startswith("-") for one in of), "holds no option of sbatch", "e.g. --exclusive")
+]
 
 
 @dataclass
@@ -265,6 +260,10 @@ class SlurmConfig:
             raise ConfigError("`slurm.binds` needs a container", do="set `slurm.container`, or leave `binds` out")
 
 
+Kind = TypeVar("Kind")
+OfItsKind = Annotated[Kind, SkipValidation]  # a section that is read as its own kind before
+
+
 @dataclass
 class Config:
     """A configuration describes one experiment."""
@@ -274,8 +273,10 @@ class Config:
     cell: CellConfig = field(default_factory=CellConfig)
     data: DataConfig = field(default_factory=DataConfig)
     split: SplitConfig = field(default_factory=SplitConfig)
-    model: ModelConfig = field(default_factory=HeteroCellConfig)  # `model.name` chooses the kind; see KINDS
-    loss: LossConfig = field(default_factory=MaskedConfig)  # `loss.name` chooses the kind; in normalised units
+    model: OfItsKind[ModelConfig] = field(default_factory=HeteroCellConfig)  # `model.name` chooses the kind; see KINDS
+    loss: OfItsKind[LossConfig] = field(
+        default_factory=MaskedConfig
+    )  # `loss.name` chooses the kind; in normalised units
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import functools
 import itertools
 import logging
 import os
@@ -13,13 +11,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 import yaml
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from dglcell.checks import HIDDEN, check_one_line, shown
+from dglcell.checks import HIDDEN, check_one_line, read_section
 from dglcell.config.experiment import KINDS, Config
 from dglcell.config.original import explain
 from dglcell.config.yaml_text import DEEPEST, as_plain_text, check_yaml, read_yaml
@@ -41,13 +39,6 @@ TABLES = (".csv", ".tsv", ".gz", ".parquet", ".xlsx")
 
 PACKAGED = next(folder for above in Path(__file__).parents[1:3] if (folder := above / "conf").is_dir())
 """This folder has the package's experiments; it lies in the installed package, or beside it in a clone."""
-SINGLE = (str, int, float, bool)
-
-EXPECTED = {
-    "not a ListConfig": "a list, such as [one, two]",
-    "is incompatible with (str)": "a name; keys like no, on and 12 need quotes, as in 'no': …",
-}
-"""This maps parts of OmegaConf's messages to what is expected instead."""
 
 BASES = {name: kind.base for name, kind in MODELS.items() if kind.base}
 """This maps each model to the settings that fit it. An override of `model.name` extends these in place of another
@@ -186,15 +177,10 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
         if isinstance(cell, dict) and isinstance(networks := cell.get("networks"), dict):
             # `cell.networks.NAME: null` removes a network of an extended file.
             cell["networks"] = {name: network for name, network in networks.items() if network is not None}
-        kinds = {section: _kind(plain, section, where) for section in KINDS}
-        _refuse_unknown_keys(plain, get_type_hints(Config) | kinds, "", where)
-        # Resolved values are plain text. They may contain `${`, which must not be resolved again.
-        config = OmegaConf.to_object(OmegaConf.merge(_schema(**kinds), as_plain_text(plain)))
     except OmegaConfBaseException as error:
         raise ConfigError(
             f"{where}: `{error.full_key}` has a wrong value" if error.full_key else f"{where}: not a configuration",
             got=str(error).splitlines()[0],
-            expected=next((words for part, words in EXPECTED.items() if part in str(error)), None),
         ) from error
     except (RecursionError, OverflowError) as error:
         # What one text may hold is checked as it is read; interpolations may still lead from one to the next.
@@ -203,8 +189,16 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
             got=error,
             do="look for `${…}` that leads back to its own key",
         ) from None
-    assert isinstance(config, Config)
-    return config
+    kinds = {section: _kind(plain, section, where) for section in KINDS}
+    hints = get_type_hints(Config) | kinds
+
+    def remedy(key: str, value: object) -> str | None:
+        return explain(key, value) or (None if "." in key else _of_sections(key, hints))
+
+    made: dict[str, Any] = {
+        name: read_section(kind, plain.get(name, {}), name, where, remedy) for name, kind in kinds.items()
+    }
+    return read_section(Config, plain | made, "", where, remedy)
 
 
 def parse_inputs(recorded: DictConfig, *, where: str) -> Config:
@@ -215,13 +209,6 @@ def parse_inputs(recorded: DictConfig, *, where: str) -> Config:
     """
     sections = [name for name in ("cell", "data", "paths") if name in recorded]
     return parse_config(OmegaConf.masked_copy(recorded, sections), where=where)
-
-
-@functools.lru_cache(maxsize=32)
-def _schema(**kinds: type) -> DictConfig:
-    """Make all keys with their defaults and types, to merge over; cached, because this takes longer than a merge."""
-    schema: DictConfig = OmegaConf.structured(Config(**{section: kind() for section, kind in kinds.items()}))
-    return schema
 
 
 def _parse_override(override: str) -> DictConfig:
@@ -380,68 +367,8 @@ def _kind(plain: dict[Any, Any], section: str, where: str) -> type:
     return kind
 
 
-def _refuse_unknown_keys(content: dict[Any, Any], hints: dict[str, Any], prefix: str, where: str) -> None:
-    for key, value in content.items():
-        full = f"{prefix}{key}"
-        if key not in hints:
-            close = _of_sections(str(key), hints) or difflib.get_close_matches(str(key), hints, n=1)
-            suggestion = f"did you mean `{prefix}{close[0]}`?" if close else None
-            raise ConfigError(
-                f"{where}: unknown key `{full}`",
-                expected=f"among {', '.join(hints)}",
-                do=explain(full, value) or suggestion,
-            )
-        if value == "None":
-            do = "write null" if type(None) in get_args(hints[key]) else "leave the key out"
-            raise ConfigError(f"{where}: `{full}` is the text None, which means nothing in YAML", do=do)
-        if full == "experiment.name" and isinstance(value, bool):
-            raise ConfigError(f"{where}: `{full}` is a text, and YAML reads this word as true or false", do="quote it")
-        _check_below(value, hints[key], full, where)
-
-
-def _of_sections(key: str, hints: Mapping[str, Any]) -> list[str]:
+def _of_sections(key: str, hints: Mapping[str, Any]) -> str | None:
     """Return the key with the section that has it, where only one section has it."""
     kinds = [(name, kind) for name, kind in hints.items() if dataclasses.is_dataclass(kind)]
     found = [f"{name}.{key}" for name, kind in kinds if key in {field.name for field in dataclasses.fields(kind)}]
-    return found if len(found) == 1 else []
-
-
-def _check_below(value: object, hint: Any, full: str, where: str) -> None:
-    """Check the keys inside a section, an optional section, a list of sections, or a mapping of names to sections."""
-    lists = [kind for kind in (hint, *get_args(hint)) if get_origin(kind) is list]
-    if lists and isinstance(value, dict):
-        raise ConfigError(f"{where}: `{full}` takes a list", got=value, expected="e.g. [a, b]")
-    if get_origin(hint) is list and isinstance(value, str | int | float):
-        raise ConfigError(
-            f"{where}: `{full}` takes a list", got=shown(full, value), expected=f"e.g. [{shown(full, value)}]"
-        )
-    if lists and isinstance(value, list):
-        (kind,) = get_args(lists[0])
-        for number, item in enumerate(value):
-            if kind in SINGLE and isinstance(item, dict | list):
-                raise ConfigError(
-                    f"{where}: `{full}[{number}]` takes a single value", got=item, expected="no list and no mapping"
-                )
-            _check_below(item, kind, f"{full}[{number}]", where)
-        return
-    is_mapping = get_origin(hint) is dict
-    sections = [m for m in (hint, *get_args(hint)) if isinstance(m, type) and dataclasses.is_dataclass(m)]
-    if not (is_mapping or sections) or value is None:
-        return
-    if not isinstance(value, dict):
-        keys = "names and their values" if is_mapping else ", ".join(get_type_hints(sections[0]))
-        raise ConfigError(
-            f"{where}: `{full}` takes no single value", got=shown(full, value), expected=f"a mapping with {keys}"
-        )
-    single = is_mapping and get_args(hint)[1] in SINGLE
-    for name, item in value.items() if single else ():
-        if isinstance(item, dict | list):
-            raise ConfigError(
-                f"{where}: `{full}.{name}` takes a single value",
-                got=shown(full, item),
-                expected="no list and no mapping",
-            )
-    for section in sections:
-        for below, item in [(f"{full}.{n}", v) for n, v in value.items()] if is_mapping else [(full, value)]:
-            if isinstance(item, dict):
-                _refuse_unknown_keys(item, get_type_hints(section), f"{below}.", where)
+    return f"did you mean `{found[0]}`?" if len(found) == 1 else None

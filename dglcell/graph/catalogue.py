@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from dglcell.checks import OneOf, check_choice, check_values, must, one_of
+from dglcell.checks import check_choice, check_values, must, one_of
 from dglcell.errors import ConfigError
 from dglcell.graph.tables import SEPARATORS
 from dglcell.graph.vocabulary import UNKNOWN_POLICIES, Vocabulary, read_genome_table, read_gff, read_sgd_features
@@ -22,7 +22,7 @@ PAIRS, GROUPS = "pairs", "groups"
 Layout = Annotated[str, one_of("", PAIRS, GROUPS)]
 Unknown = Annotated[str | None, one_of(None, *UNKNOWN_POLICIES)]
 Hash = Annotated[str, must(re.compile(r"[0-9a-fA-F]{64}").fullmatch, "is no hash", "64 digits and letters a to f")]
-Separator = Annotated[str, OneOf(SEPARATORS, show=repr)]
+Separator = Annotated[str, one_of(*SEPARATORS, show=repr)]
 
 
 @dataclass

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from numpy.typing import NDArray
 
+from dglcell.checks import Rule
 from dglcell.errors import ConfigError, GraphError, did_you_mean, listing
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def check_media(key: str, media: Mapping[str, Mapping[str, float]]) -> None:
                 raise ConfigError(what, got=uptake, expected=expected, do="write uptake without a sign")
 
 
-MediaChanges = Annotated[dict[str, dict[str, float]], check_media]
+MediaChanges = Annotated[dict[str, dict[str, float]], Rule(check_media)]
 """A configuration has media so: medium → exchange reaction → its largest uptake, in mmol/gDW/h.
 
 Exchange reactions that a medium does not name are as in the model's own medium, and 0 closes one for uptake.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from dglcell.checks import Count, Number, Positive, at_least, below_one, must, one_of
+from dglcell.checks import Count, Names, Number, Positive, at_least, below_one, must, not_empty, one_of
 from dglcell.errors import ConfigError, did_you_mean, listing
 from dglcell.graph.edge_targets import EDGES
 from dglcell.graph.schema import GENE
@@ -105,7 +105,9 @@ class PlannedTerm:
 class CellModelConfig(ModelConfig):
     """Configure a model that is a list of terms (``dglcell.models.cell_model.CellModel``)."""
 
-    terms: list[Any] | None = None  # names, or {name: …, key: …} of this package or your own; null: those of the model
+    terms: Annotated[list[Any], not_empty] | None = (
+        None  # names, or {name: …, key: …} of this package or your own; null: those of the model
+    )
 
     def validate(self, key: str = "model") -> None:
         super().validate(key)
@@ -185,7 +187,7 @@ class EncoderConfig(CellModelConfig):
     dropout: Dropout = 0.0  # share of states that are set to 0 in a training step
     embedding_std: Positive = 0.02  # standard deviation of the initial embeddings
     preprocessor_layers: Number = 2  # Linear layers between the embeddings and the first round
-    relations: list[str] | None = None  # names of the relations to use; null: all of the cell graph
+    relations: Names | None = None  # names of the relations to use; null: all of the cell graph
     metabolism: bool = True  # use the relations with reactions and metabolites
     recompute: Switch = "auto"  # auto | true | false: compute layers twice to save memory; auto: if it saves gigabytes
 
@@ -353,7 +355,7 @@ class DangoConfig(CellModelConfig):
     hidden: Count = 64  # H, width of every state
     activation: Activation = "relu"  # relu | gelu | identity
     embedding_std: Positive = 0.1  # standard deviation of the genes' initial embeddings
-    relations: list[str] | None = None  # names of the networks; null: all gene–gene relations of the cell graph
+    relations: Names | None = None  # names of the networks; null: all gene–gene relations of the cell graph
     reconstruction: bool = True  # also predict every network's adjacency, for `loss.name: dango`
     zero_weights: ZeroWeights = field(default_factory=dict)  # network → weight of pairs that are not edges (λ)
     heads: Count = 4  # heads of the attention among the deleted genes

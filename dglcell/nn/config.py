@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from dglcell.checks import check_choice, check_values, one_of
+from dglcell.checks import Rule, check_choice, check_values, one_of
 from dglcell.errors import ConfigError
 
 ACTIVATION_NAMES = ("relu", "gelu", "identity")
@@ -62,7 +62,7 @@ def check_norm(key: str, name: str) -> None:
 
 
 Activation = Annotated[str, one_of(*ACTIVATION_NAMES)]
-Norm = Annotated[str, check_norm]
+Norm = Annotated[str, Rule(check_norm)]
 
 
 def check_heads(width: int, heads: int, key: str = "model.conv_heads") -> None:

@@ -48,7 +48,7 @@ OVERRIDES: list[tuple[str, str]] = [
     ("=3", "=3"),
     ("seed=-1", "`seed`"),
     ("data.store=None", "write null"),
-    ("tracking.wandb=None", "leave the key out"),
+    ("tracking.wandb=None", "`tracking.wandb`"),
     ("seed={a: 1}", "`seed`"),
     ("seed=" + "9" * 10_000, "seed"),
     ("optimizer.lr=.nan", "`optimizer.lr`"),

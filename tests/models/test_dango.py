@@ -162,7 +162,10 @@ def test_a_step_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"zero_weights": {"one": -1.0}}, "`model.zero_weights` must not be negative\n  got:      {'one': -1.0}"),
         ({"features": {"reaction": "t.csv"}}, "`model.features`: DANGO has states of genes only\n  got:      reaction"),
         ({"relations": ["three"]}, "`model.relations` names no networks of genes that the cell graph has"),
-        ({"relations": []}, "`model.relations` is an empty list\n  expected: at least one, or null for all"),
+        (
+            {"relations": []},
+            "`model.relations` is an empty list\n  got:      []\n  expected: at least one, or null for all",
+        ),
         ({"zero_weights": {"tow": 1.0}}, "`model.zero_weights` names networks that are not used\n  got:      ['tow']"),
         ({"zero_weights": {}}, "how much do the pairs that are no edges of 'one' count when it is reconstructed?"),
     ],

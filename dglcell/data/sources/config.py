@@ -5,18 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from dglcell.checks import (
-    LARGEST_INTEGER,
-    LEAST_STRENGTH,
-    Check,
-    Seed,
-    at_least,
-    check_values,
-    check_workers,
-    must,
-    one_of,
-    positive,
-)
+from dglcell.checks import LARGEST_INTEGER, LEAST_STRENGTH, Rule, Seed, Workers, check_values, must, one_of, positive
 from dglcell.data.columns import MEDIUM
 from dglcell.data.sources.guides import GuideConfig
 from dglcell.errors import ConfigError, listing
@@ -121,7 +110,7 @@ MOST_STRENGTHS = 100
 """Most strengths of a screen."""
 
 
-def less_than(limit: float) -> Check:
+def less_than(limit: float) -> Rule:
     """Require that numbers are smaller than this."""
     return must(lambda number: number < limit, "is too large", f"less than {limit}")
 
@@ -165,10 +154,10 @@ class InSilicoConfig:
     #: seconds for one linear program; a strain that needs longer has no fitness
     time_limit: Annotated[float, positive(), less_than(LONGEST_SOLVE)] = 60.0
     #: number of processes; 0: one for each CPU. The result does not depend on it.
-    processes: Annotated[int, at_least(0, "is negative"), check_workers] = 0
+    processes: Workers = 0
     #: every single gene is screened at each of these strengths from 0, the deletion, to 1, the wild type, and every
     #: gene of a pair or triple at one that is drawn from them; empty: deletions only
-    strengths: Annotated[list[float], check_screened] = field(default_factory=list)
+    strengths: Annotated[list[float], Rule(check_screened)] = field(default_factory=list)
     #: every strain, and the wild type, grows in each of these media; empty: in the model's own only. Names of exchange
     #: reactions lead to their largest uptake in mmol/gDW/h; the others are as in the model's own medium.
     media: MediaChanges = field(default_factory=dict)
@@ -212,7 +201,7 @@ class FbaConfig:
     #: seconds for one linear program; a strain that needs longer has the growth of the wild type
     time_limit: Annotated[float, positive(), less_than(LONGEST_SOLVE)] = 60.0
     #: number of processes; 0: one for each CPU. The result does not depend on it.
-    processes: Annotated[int, at_least(0, "is negative"), check_workers] = 0
+    processes: Workers = 0
 
     def validate(self) -> None:
         """Raise ConfigError if a value is wrong."""

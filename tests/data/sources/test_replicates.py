@@ -260,7 +260,7 @@ def test_parts_are_a_list_in_yaml(tmp_path: Path) -> None:
         (("replicates: mean", "replicates: both"), r"union.replicates` is unknown\n.*both\n.*mean, first"),
         (
             ("- name: kuzmin2018\n", "- kuzmin2018\n        - name: kuzmin2018\n"),
-            r"parts\[0\]` takes no single value\n.*2018",
+            r"parts\[0\]` has a wrong value\n.*2018",
         ),
     ],
 )
