@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import functools
 import re
-import types
 import unicodedata
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
     from pydantic_core import CoreSchema
 
-T = TypeVar("T")
+Item = TypeVar("Item")
 
-LARGEST_INTEGER = 2**31 - 1
-LARGEST_SEED = 2**32 - 1
-MOST_WORKERS = 4_096
-"""Most threads or processes."""
-
-LONGEST_NAME = 255
-"""Most bytes that file systems allow in a file's name."""
+LARGEST_INTEGER, LARGEST_SEED = 2**31 - 1, 2**32 - 1
+LONGEST_NAME = 255  # most bytes that file systems allow in a file's name
+AUTO = "auto"  # in place of a number that is found by measuring
+HIDDEN = "***"  # in place of every value of `slurm.environment`, which may be a token, where a configuration is written
+MANY_LINES = "experiment.description"  # the only text that may have several lines; comments have it as one line
+REPEATABLE = re.compile(r"slurm\..*|.*\.na_values")  # lists of shell lines and of cells: items may be empty and repeat
+LINE_ENDS = {"Cc", "Cs", "Zl", "Zp"}  # control characters, halves of characters, separators of lines and paragraphs
 
 LEAST_STRENGTH = 1e-6
 """A target that is not deleted has at least this strength: means divide by it, and less is no measurement."""
@@ -41,21 +41,6 @@ STRONGEST = 10.0
 
 A_STRENGTH = f"0 for a deletion, 1 for the wild type, or another finite number from {LEAST_STRENGTH:g} upwards"
 """Messages say this of what they expect."""
-
-AUTO = "auto"
-"""This stands in place of a number that is found by measuring."""
-
-MANY_LINES = "experiment.description"
-"""This is the only text that may have several lines; comments have it as one line."""
-
-REPEATABLE = re.compile(r"slurm\..*|.*\.na_values")
-"""In these lists of shell lines and of cells, an item may be empty and may come again."""
-
-LINE_ENDS = {"Cc", "Cs", "Zl", "Zp"}
-"""These Unicode categories are control characters, halves of characters, and separators of lines and of paragraphs."""
-
-HIDDEN = "***"
-"""This stands for every value of ``slurm.environment``, which may be a token, wherever a configuration is written."""
 
 
 def shown(key: str, value: object) -> object:
@@ -75,24 +60,17 @@ def check_values(value: Any, key: str = "") -> None:
     The latter are control characters, numbers that need more than 32 bits (seeds have their own limit), and lists with
     an item twice or with an empty name.
 
-    Args:
-        value: the section.
-        key: its dotted path, for the message.
-
     Raises:
-        ConfigError: naming the key.
+        ConfigError: naming the key; ``key`` is the dotted path of the section.
     """
     read_section(type(value), value, key)
     _check_plain(asdict(value), key)
 
 
-def read_section(
-    kind: type[T],
-    content: Any,
-    key: str = "",
-    where: str = "",
-    explain: Callable[[str, Any], str | None] = lambda key, value: None,
-) -> T:
+Explain = Callable[[str, Any], str | None]
+
+
+def read_section(kind: Any, content: Any, key: str = "", where: str = "", explain: Explain | None = None) -> Any:
     """Make a section of a mapping, or check one that is made.
 
     Args:
@@ -100,7 +78,7 @@ def read_section(
         content: keys and values; those that are left out have their defaults.
         key: dotted path of the section, for the message.
         where: the file that has the section, for the message.
-        explain: returns what to do about a key that the section does not have; None for the closest one.
+        explain: returns what to do about an unknown key, or None where the closest one is a better advice.
 
     Raises:
         ConfigError: a key is unknown, or a value has another type or breaks a rule of its type.
@@ -108,10 +86,9 @@ def read_section(
     from pydantic import ValidationError
 
     try:
-        made: T = _adapter(cast(Any, kind)).validate_python((content,))[0]
+        return _adapter(kind).validate_python((content,))[0]
     except ValidationError as error:
         raise _refusal(error, kind, key, f"{where}: " if where else "", explain) from error
-    return made
 
 
 @functools.cache
@@ -122,63 +99,45 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(tuple[kind], config=config)  # dataclasses inside take over its configuration
 
 
-def _refusal(
-    error: ValidationError, kind: type, key: str, where: str, explain: Callable[[str, Any], str | None]
-) -> ConfigError:
+def _refusal(error: ValidationError, hint: Any, key: str, where: str, explain: Explain | None) -> ConfigError:
     """Return the first fault that pydantic has found, as an error that names its key."""
-    first, hint = error.errors(include_url=False)[0], kind
-    value, full = first["input"], key
+    first = error.errors(include_url=False)[0]
+    value, expected, known = first["input"], first["msg"].removeprefix("Input should be "), _keys(hint)
     for part in first["loc"][1:]:
-        below = _below(hint, part)
-        if below is None and first["type"] == "unexpected_keyword_argument":
-            name, known = f"{full}.{part}".lstrip("."), _keys(hint)
-            near = [f"did you mean `{name.removesuffix(str(part))}{one}`?" for one in closest(part, known)[:1]]
-            expected = f"among {', '.join(known)}" if known else "none"
-            return ConfigError(
-                f"{where}unknown key `{name}`", expected=expected, do=explain(name, value) or next(iter(near), None)
-            )
-        if below is None:  # what pydantic calls a part of a type
+        unknown = part not in known and not isinstance(known, defaultdict)
+        if unknown and first["type"] == "unexpected_keyword_argument":
+            near = [f"did you mean `{f'{key}.{one}'.lstrip('.')}`?" for one in closest(part, known)[:1]]
+            key, expected = f"{key}.{part}".lstrip("."), f"among {', '.join(known)}" if known else "none"
+            do = explain(key, value) if explain else None
+            return ConfigError(f"{where}unknown key `{key}`", expected=expected, do=do or "".join(near) or None)
+        try:
+            known = _keys(known[part])
+        except KeyError:  # what pydantic calls a part of a type
             break
-        hint, full = below, (f"{full}[{part}]" if isinstance(part, int) else f"{full}.{part}").lstrip(".")
+        key = (f"{key}[{part}]" if isinstance(part, int) else f"{key}.{part}").lstrip(".")
     fault = first.get("ctx", {}).get("error")
     if isinstance(fault, BrokenRuleError):
         try:
-            fault.rule(full, fault.value)
+            fault.rule(key, fault.value)
         except ConfigError as refused:
             return refused
-    expected = first["msg"].removeprefix("Input should be ")
     if first["type"] == "dataclass_type":
-        expected = f"a mapping with {', '.join(_keys(hint))}"
+        expected = f"a mapping with {', '.join(known)}"
     if first["type"] == "list_type" and isinstance(value, str | int | float):
-        expected = f"a list, e.g. [{shown(full, value)}]"
-    full = full or "(the file)"
+        expected = f"a list, e.g. [{shown(key, value)}]"
     what = "is no finite number" if first["type"] == "finite_number" else "has a wrong value"
-    return ConfigError(
-        f"{where}`{full}` {what}", got="null" if value is None else shown(full, value), expected=expected
-    )
+    got = "null" if value is None else shown(key, value)
+    return ConfigError(f"{where}`{key or '(the file)'}` {what}", got=got, expected=expected)
 
 
-def _members(hint: Any) -> list[Any]:
-    """Return the types that a type allows, without rules."""
-    if get_origin(hint) is Annotated:
-        return _members(get_args(hint)[0])
-    if get_origin(hint) in (Union, types.UnionType):
-        return [member for one in get_args(hint) for member in _members(one)]
-    return [hint]
-
-
-def _keys(hint: Any) -> list[str]:
-    return [field.name for one in _members(hint) if is_dataclass(one) for field in fields(one)]
-
-
-def _below(hint: Any, part: int | str) -> Any:
-    """Return the type of a value of a section, mapping or list; None where there is none."""
-    for one in _members(hint):
-        if is_dataclass(one):
-            return get_type_hints(one, include_extras=True).get(str(part))
-        if get_origin(one) in (dict, list):
-            return get_args(one)[-1]
-    return None
+def _keys(hint: Any) -> Mapping[Any, Any]:
+    """Return key → type of a section; of a mapping or list, every key leads to the type of its values."""
+    if is_dataclass(hint):
+        return get_type_hints(hint, include_extras=True)
+    if get_origin(hint) in (dict, list):
+        return defaultdict(lambda: get_args(hint)[-1])
+    members = get_args(hint)[:1] if get_origin(hint) is Annotated else get_args(hint)
+    return next((found for one in members if (found := _keys(one)) or isinstance(found, defaultdict)), {})
 
 
 def _check_plain(value: Any, key: str) -> None:
@@ -209,17 +168,12 @@ def _check_plain(value: Any, key: str) -> None:
 def check_choice(
     key: str, value: Any, known: Iterable[object], otherwise: str | None = None, show: Callable[[Any], str] = str
 ) -> None:
-    """Refuse a value that is none of a closed list.
+    """Refuse a value that is none of a closed list, in which None is null.
 
-    Args:
-        key: dotted key.
-        value: value of the key.
-        known: allowed values; None for null.
-        otherwise: what to do where no known value is close.
-        show: function that returns how the message shows a value.
+    ``otherwise`` is what to do where no known value is close, and ``show`` returns how the message shows a value.
 
     Raises:
-        ConfigError: the value is none of these; the message names the key and close values.
+        ConfigError: the message names the key and close values.
     """
     if value not in (known := list(known)):
         names = ["null" if one is None else show(one) for one in known if one != ""]
@@ -241,9 +195,6 @@ def check_one_line(text: str, key: str) -> None:
         raise ConfigError(f"`{key}` has a control character", got=shown(key, ascii(text)), expected="one line of text")
 
 
-# Types have these rules behind them: functions of a key and its value, which raise a ``ConfigError`` naming the key.
-
-
 class BrokenRuleError(ValueError):
     """A rule is broken by a value; pydantic then says by which key, and the rule itself what to say."""
 
@@ -254,7 +205,7 @@ class BrokenRuleError(ValueError):
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule behind a type: ``check`` raises an error for a key and a value that breaks it."""
+    """A rule stands behind a type: ``check`` raises a `ConfigError` for a key and a value that breaks it."""
 
     check: Callable[[str, Any], None]
 
@@ -306,8 +257,8 @@ def one_of(*known: object, show: Callable[[Any], str] = str) -> Rule:
 def _check_workers(key: str, number: int | str) -> None:
     if isinstance(number, str) and number != AUTO:
         raise ConfigError(f"`{key}` is no number", got=number, expected=f"1 or more, or {AUTO}")
-    if isinstance(number, int) and number > MOST_WORKERS:
-        raise ConfigError(f"`{key}` is too large", got=number, expected=f"{MOST_WORKERS} or fewer")
+    if isinstance(number, int) and number > 4_096:
+        raise ConfigError(f"`{key}` is too large", got=number, expected="4096 or fewer threads or processes")
 
 
 Count = Annotated[int, at_least(1)]  # of something that there is
@@ -318,6 +269,4 @@ Workers = Annotated[int, at_least(0, "is negative"), Rule(_check_workers)]
 CountOrAuto = Annotated[
     int | str, must(lambda n: isinstance(n, str) or n >= 1, "is too small", "1 or more"), Rule(_check_workers)
 ]
-
-not_empty = must(bool, "is an empty list", "at least one, or null for all")
-Names = Annotated[list[str], not_empty]
+NotEmpty = Annotated[list[Item], must(bool, "is an empty list", "at least one, or null for all")]

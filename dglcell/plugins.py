@@ -171,25 +171,10 @@ def _check(about: Slot, target: str, made: Any, base: Any) -> None:
         raise ConfigError(f"{named} lacks the method `{lacking[0]}`", do=f"write it as {wanted} says")
     config = made.Config
     if not (isinstance(config, type) and issubclass(config, base.Config) and "__dataclass_fields__" in vars(config)):
-        raise ConfigError(
-            f"{named}: its `Config` cannot be used",
-            got=config,
-            expected=f"a dataclass derived from {base.Config.__module__}.{base.Config.__qualname__}",
-        )
+        expected = f"a dataclass derived from {base.Config.__module__}.{base.Config.__qualname__}"
+        raise ConfigError(f"{named}: its `Config` cannot be used", got=config, expected=expected)
     try:
         read_section(config, {})
     except (TypeError, ConfigError, PydanticSchemaGenerationError) as error:
-        raise ConfigError(
-            f"{named}: its `Config` cannot be read from YAML",
-            got=str(error).splitlines()[0],
-            expected="keys with a default each, of types that YAML has",
-        ) from error
-
-
-def read_options(config: type, options: Mapping[str, Any], key: str) -> Any:
-    """Make a ``Config`` with the values of a mapping, which the configuration has at ``key``.
-
-    Raises:
-        ConfigError: a key of the mapping is unknown, or a value is of a wrong type.
-    """
-    return read_section(config, dict(options), key)
+        why, expected = str(error).splitlines()[0], "keys with a default each, of types that YAML has"
+        raise ConfigError(f"{named}: its `Config` cannot be read from YAML", got=why, expected=expected) from error

@@ -16,7 +16,7 @@ from dglcell.checks import (
     LONGEST_NAME,
     Count,
     CountOrAuto,
-    Names,
+    NotEmpty,
     Rule,
     Seed,
     at_least,
@@ -74,7 +74,7 @@ class DataConfig:
     fba: FbaConfig | None = None  # covariate of growth by flux balance analysis, e.g. {model: iJO1366}; null: none
     computed: dict[str, ComputedConfig] = field(default_factory=dict)  # covariate → class of your own that computes it
     store: str | None = None  # path of the store; null: a folder in `paths.data`, named by source and options
-    phenotypes: Names | None = None  # the phenotypes to predict; null: all
+    phenotypes: NotEmpty[str] | None = None  # the phenotypes to predict; null: all
     normalise: Scale = "standard"  # scales labels: standard | none | logistic, by training statistics
     unknown_genes: Unknown = "refuse"  # strains with genes that the cell graph lacks: refuse | drop
     batch_size: Count = 128  # strains per step and device

@@ -195,9 +195,7 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
     def remedy(key: str, value: object) -> str | None:
         return explain(key, value) or (None if "." in key else _of_sections(key, hints))
 
-    made: dict[str, Any] = {
-        name: read_section(kind, plain.get(name, {}), name, where, remedy) for name, kind in kinds.items()
-    }
+    made = {name: read_section(kind, plain.get(name, {}), name, where, remedy) for name, kind in kinds.items()}
     return read_section(Config, plain | made, "", where, remedy)
 
 

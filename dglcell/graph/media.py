@@ -22,10 +22,7 @@ def check_media(key: str, media: Mapping[str, Mapping[str, float]]) -> None:
     for name, changes in media.items():
         for exchange, uptake in changes.items():
             if not 0 <= uptake < math.inf:
-                what, expected = (
-                    f"`{key}.{name}.{exchange}` is no uptake",
-                    "the largest uptake in mmol/gDW/h, 0 for none",
-                )
+                what, expected = f"`{key}.{name}.{exchange}` is no uptake", "the largest in mmol/gDW/h, 0 for none"
                 raise ConfigError(what, got=uptake, expected=expected, do="write uptake without a sign")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from dglcell.checks import Count, Names, Number, Positive, at_least, below_one, must, not_empty, one_of
+from dglcell.checks import Count, NotEmpty, Number, Positive, at_least, below_one, must, one_of, read_section
 from dglcell.errors import ConfigError, did_you_mean, listing
 from dglcell.graph.edge_targets import EDGES
 from dglcell.graph.schema import GENE
@@ -35,7 +35,7 @@ from dglcell.nn.config import (
     check_heads,
 )
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, no_edges
-from dglcell.plugins import FORM, class_of, find_class, installed_names, read_options
+from dglcell.plugins import FORM, class_of, find_class, installed_names
 
 if TYPE_CHECKING:
     from dglcell.models.terms.term import Term
@@ -105,9 +105,7 @@ class PlannedTerm:
 class CellModelConfig(ModelConfig):
     """Configure a model that is a list of terms (``dglcell.models.cell_model.CellModel``)."""
 
-    terms: Annotated[list[Any], not_empty] | None = (
-        None  # names, or {name: …, key: …} of this package or your own; null: those of the model
-    )
+    terms: NotEmpty[Any] | None = None  # names, or {name: …, key: …}, of this package or your own; null: the model's
 
     def validate(self, key: str = "model") -> None:
         super().validate(key)
@@ -146,7 +144,7 @@ class CellModelConfig(ModelConfig):
             config: Any = self
             if options or not shares:
                 known = {key.name: getattr(self, key.name) for key in fields(kind.Config)} if shares else {}
-                config = read_options(kind.Config, known | options | {"name": place}, where)
+                config = read_section(kind.Config, known | options | {"name": place}, where)
                 config.validate(where)
             name = next((name for name, of in TERMS.items() if of == place), kind.__name__)
             taken = sum(term.kind is kind for term in planned)
@@ -187,7 +185,7 @@ class EncoderConfig(CellModelConfig):
     dropout: Dropout = 0.0  # share of states that are set to 0 in a training step
     embedding_std: Positive = 0.02  # standard deviation of the initial embeddings
     preprocessor_layers: Number = 2  # Linear layers between the embeddings and the first round
-    relations: Names | None = None  # names of the relations to use; null: all of the cell graph
+    relations: NotEmpty[str] | None = None  # names of the relations to use; null: all of the cell graph
     metabolism: bool = True  # use the relations with reactions and metabolites
     recompute: Switch = "auto"  # auto | true | false: compute layers twice to save memory; auto: if it saves gigabytes
 
@@ -224,7 +222,7 @@ class EncoderConfig(CellModelConfig):
         kind = self._conv_class()
         if self.conv in CONVS:
             return kind, CONVS[self.conv].of(self)
-        return kind, read_options(kind.Config, self.conv_options or {}, "model.conv_options")
+        return kind, read_section(kind.Config, self.conv_options or {}, "model.conv_options")
 
     def _conv_class(self) -> type[Convolution]:
         of_dgl = re.sub(r"^(dgl\.nn)\.(\w+)$", r"\1:\2", self.conv)  # a module of DGL is named as it is in Python
@@ -355,7 +353,7 @@ class DangoConfig(CellModelConfig):
     hidden: Count = 64  # H, width of every state
     activation: Activation = "relu"  # relu | gelu | identity
     embedding_std: Positive = 0.1  # standard deviation of the genes' initial embeddings
-    relations: Names | None = None  # names of the networks; null: all gene–gene relations of the cell graph
+    relations: NotEmpty[str] | None = None  # names of the networks; null: all gene–gene relations of the cell graph
     reconstruction: bool = True  # also predict every network's adjacency, for `loss.name: dango`
     zero_weights: ZeroWeights = field(default_factory=dict)  # network → weight of pairs that are not edges (λ)
     heads: Count = 4  # heads of the attention among the deleted genes

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from dglcell.checks import read_section
 from dglcell.data.columns import COMPUTED, condition_columns
 from dglcell.data.sources.config import CsvConfig, FbaConfig, InSilicoConfig, LaboratoryConfig
 from dglcell.data.sources.laboratory import LABORATORIES, check_choices, load_laboratory
@@ -26,7 +27,7 @@ from dglcell.files.atomic import find_raw, sha256_file, user_cache
 from dglcell.graph.catalogue import MODELS
 from dglcell.graph.config import CellConfig
 from dglcell.graph.model_files import SHIPPED
-from dglcell.plugins import FORM, find_class, installed_names, read_options
+from dglcell.plugins import FORM, find_class, installed_names
 
 __all__ = [
     "Computed",
@@ -99,7 +100,7 @@ class SourceConfig:
         """
         known = self.name in LOADERS or self.name in LABORATORIES
         kind: type[Source] | None = None if known else find_class("source", self.name)
-        return None if kind is None else kind(read_options(kind.Config, self.options or {}, "data.source.options"))
+        return None if kind is None else kind(read_section(kind.Config, self.options or {}, "data.source.options"))
 
 
 def _shaping(options: Any) -> dict[str, Any]:
@@ -226,7 +227,7 @@ class ComputedConfig:
         kind: type[Simulator] | None = find_class("simulator", self.kind)
         if kind is None:
             raise ConfigError(f"`{key}.kind` names no simulator", got=f"'{self.kind}'", expected=FORM)
-        return kind(read_options(kind.Config, self.options, f"{key}.options"))
+        return kind(read_section(kind.Config, self.options, f"{key}.options"))
 
 
 @dataclass(frozen=True)

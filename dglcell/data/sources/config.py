@@ -121,12 +121,10 @@ def check_screened(key: str, strengths: list[float]) -> None:
         raise ConfigError(f"`{key}` lists too many", got=len(strengths), expected=f"at most {MOST_STRENGTHS}")
     for number, strength in enumerate(strengths):
         if strength != 0 and not LEAST_STRENGTH <= strength <= 1:
-            raise ConfigError(
-                f"`{key}` holds a number that is no strength of a screen",
-                got=strength,
-                expected=f"0 for a deletion, or {LEAST_STRENGTH:g} to 1, the wild type",
-                do="leave overexpression out: flux balance analysis does not bound it" if strength > 1 else None,
-            )
+            expected = f"0 for a deletion, or {LEAST_STRENGTH:g} to 1, the wild type"
+            do = "leave overexpression out: flux balance analysis does not bound it" if strength > 1 else None
+            what = f"`{key}` holds a number that is no strength of a screen"
+            raise ConfigError(what, got=strength, expected=expected, do=do)
         if strength in strengths[:number]:
             raise ConfigError(f"`{key}` lists {strength:g} twice", got=strengths, do="list each once")
 
