@@ -231,7 +231,7 @@ class PublishedFile:
     def _compare(self, at: Path, target: Path, do: str) -> Found:
         """Compare the bytes at ``at``, which are ``target`` or will become it."""
         sha256 = found = sha256_file(at)
-        expected, trust, what = self.sha256, DECLARED, "the file it should be"
+        expected, trust, what = self.sha256, DECLARED, f"'{target}' is not the file it should be"
         size = f", {self.size:,} bytes" if self.size else ""
         if expected is not None and target.name == f"{self.name}.gz":  # a packed copy
             sha256 = found = _content_sha256(at, target)
@@ -242,14 +242,11 @@ class PublishedFile:
             record = read_record(target)
             expected, trust = (record["sha256"], FIRST_USE) if record else (sha256, UNCHECKED)
             if record:
-                what = f"the file that was fetched on {record['fetched']}"
+                what = f"'{target}' is not the file that was fetched on {record['fetched']}"
                 do += f"; if the publisher has replaced the file and you accept it, remove '{record_path(target)}'"
         if found != expected:
             raise DataError(
-                f"'{target}' is not {what}",
-                got=f"sha256 {found}, {at.stat().st_size:,} bytes",
-                expected=f"sha256 {expected}{size}",
-                do=do,
+                what, got=f"sha256 {found}, {at.stat().st_size:,} bytes", expected=f"sha256 {expected}{size}", do=do
             )
         return Found(self, target, sha256, trust)
 
