@@ -5,21 +5,24 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from dglcell.config.published import fetch_all, format_offer, needs
+from dglcell.config.published import fetch_all, format_offer, named, needs
 from dglcell.config.read import PACKAGED, load_config
-from dglcell.errors import ConfigError, DataError, GraphError, did_you_mean, listing
+from dglcell.errors import ConfigError, DataError, GraphError, count, did_you_mean, listing
 from dglcell.files.atomic import raw_folder
 from dglcell.graph.catalogue import GENE_SETS, MODELS
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.metabolism import Metabolism, has_edges
 from dglcell.graph.model_files import FORMATS, SHIPPED
+from dglcell.graph.names import add_names, named_aliases, names_of_genes
+from dglcell.graph.vocabulary import AliasTable
 from dglcell.published.file import PublishedFile
 
 log = logging.getLogger("dglcell")
@@ -64,7 +67,7 @@ def describe_cells() -> list[str]:
     lines = {name: about for name, (_, about) in CELLS.items()}
     lines |= {"NAME": "metabolic model: " + ", ".join([*MODELS, *SHIPPED])}
     lines |= {"PATH": f"file of a metabolic model ({', '.join(FORMATS)})"}
-    return [f"{name:10}  {about}" for name, about in lines.items()]
+    return [f"            {name:10}  {about}" for name, about in lines.items()]
 
 
 def cell_keys(name: str) -> dict[str, Any]:
@@ -74,24 +77,19 @@ def cell_keys(name: str) -> dict[str, Any]:
     if meant in packaged:
         return {"extends": ["base.yaml", f"cells/{meant}.yaml"]}
     if meant not in {*SHIPPED, *MODELS} and "/" not in meant and not Path(meant).suffix:
+        expected = "\n".join(["one of", *describe_cells()])
         close = did_you_mean(name, [*CELLS, *SHIPPED, *MODELS, *packaged])
-        raise ConfigError(f"no cell graph is called '{name}'", expected=f"one of\n{_cells()}", do=close)
+        raise ConfigError(f"no cell graph is called '{name}'", expected=expected, do=close)
     return {"extends": ["base.yaml"], "cell": {"model": meant, "derived": DERIVED}}
 
 
-def _cells() -> str:
-    return "\n".join(f"            {line}" for line in describe_cells())
-
-
-def download(missing: Sequence[PublishedFile], why: str, wanted: Wanted) -> None:
+def _download(missing: Sequence[PublishedFile], why: str, wanted: Wanted) -> None:
     """Download files if the user agrees."""
     offer, folder = format_offer(missing), raw_folder(wanted.raw)
     if wanted.confirm is None or not wanted.confirm(f"{why}: {offer}, into {folder}. Download? [Y/n] "):
+        expected = f"them in '{folder}', or in the folder of `--raw`"
         raise ConfigError(
-            why,
-            got=offer,
-            expected=f"them in '{folder}', or in the folder of `--raw`",
-            do=f"`{wanted.command} --fetch` downloads them and goes on",
+            why, got=offer, expected=expected, do=f"`{wanted.command} --fetch` downloads them and goes on"
         )
     for text in fetch_all(missing, folder):
         log.info("%s", text)
@@ -100,7 +98,7 @@ def download(missing: Sequence[PublishedFile], why: str, wanted: Wanted) -> None
 def find_cell(wanted: Wanted) -> CellGraph:
     """Build the cell graph; files that it and a screen need are downloaded, if the user agrees.
 
-    Files that only have names of genes are not downloaded here, but by `dglcell.new_experiment.table`.
+    Files that only have names of genes are not downloaded here, but by `with_catalogue`.
     """
     keys = cell_keys(wanted.cell) | ({"data": {"source": {"name": wanted.screen}}} if wanted.screen else {})
     with tempfile.TemporaryDirectory() as folder:
@@ -110,7 +108,7 @@ def find_cell(wanted: Wanted) -> CellGraph:
     missing = [file for file in needs(config) if file.downloads and not file.is_here(raw_folder(wanted.raw))]
     only_names = {source.file.path for source in GENE_SETS.values() if source.names}
     if any(file.path not in only_names for file in missing):
-        download(missing, f"`{wanted.screen or wanted.cell}` needs files that are not here", wanted)
+        _download(missing, f"`{wanted.screen or wanted.cell}` needs files that are not here", wanted)
     try:
         if "cell" in keys:
             metabolism = Metabolism.read(str(config.cell.model), config.paths.raw)
@@ -122,5 +120,53 @@ def find_cell(wanted: Wanted) -> CellGraph:
     except (DataError, GraphError) as error:
         if Path(wanted.cell).suffix and not Path(wanted.cell).exists():
             what = f"the file of the metabolic model '{wanted.cell}' is not there"
-            raise ConfigError(what, expected=f"a path, or one of\n{_cells()}") from error
+            raise ConfigError(what, expected="\n".join(["a path, or one of", *describe_cells()])) from error
         raise
+
+
+# Other names of genes.
+
+
+def _names_not_here(cell: CellGraph, wanted: Wanted) -> tuple[str, PublishedFile] | None:
+    """Return the gene set of the catalogue that names genes like these, and its file; None where it is here."""
+    listed = names_of_genes(cell.genes)
+    if listed is None:
+        return None
+    (file,) = named(GENE_SETS[listed].file.path)
+    return None if file.is_here(raw_folder(wanted.raw)) else (listed, file)
+
+
+def names_to_fetch(cell: CellGraph, wanted: Wanted) -> list[str]:
+    """Return advice on how to download the catalogue's names, where they are not here and nobody was asked."""
+    lacking = _names_not_here(cell, wanted)
+    if lacking is None or wanted.confirm is not None:
+        return []
+    return [f"`{wanted.command} --fetch` downloads other names of genes ({format_offer([lacking[1]])})"]
+
+
+def with_catalogue(cell: CellGraph, unknown: Sequence[str], wanted: Wanted) -> tuple[CellGraph, AliasTable]:
+    """Return the cell graph with the names of the catalogue, which are downloaded if the user agrees, and these names.
+
+    Genes that the catalogue knows and the cell graph lacks are no mistakes.
+    """
+    lacking, listed = _names_not_here(cell, wanted), names_of_genes(cell.genes)
+    if lacking is not None and wanted.confirm is not None:
+        with suppress(ConfigError):
+            why = f"{count(len(unknown), 'name')} ({listing(unknown, 3)}) may be known to `{lacking[0]}`"
+            _download([lacking[1]], why, wanted)
+        cell = cell.with_genes(add_names(cell.genes, [cell.genes.others], wanted.raw)[0])
+    with suppress(DataError):
+        return cell, AliasTable() if listed is None else named_aliases(listed, wanted.raw)[0]
+    return cell, AliasTable()
+
+
+def choose_aliases(other: dict[str, str], wanted: Wanted) -> str | None:
+    """Choose the gene set of the catalogue, or the metabolic model, with most of the names that are not systematic."""
+    best, most = None, 0
+    for name in filter(None, (names_of_genes(other.values()), cell_keys(wanted.cell).get("cell", {}).get("model"))):
+        with suppress(DataError, GraphError):
+            table = named_aliases(name, wanted.raw)[0]
+            found, _ = table.resolve(list(other), table.targets, spelled=True)
+            known = sum(gene == meant for gene, meant in zip(found, other.values(), strict=True))
+            best, most = (name, known) if known > most else (best, most)
+    return best

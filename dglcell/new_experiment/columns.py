@@ -20,6 +20,7 @@ from dglcell.errors import DataError, count, listing
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.new_experiment.cell import Wanted
 
+# Columns with such names hold what these names say.
 GENE = re.compile(r"genes|gene[_ ]?(\d*|[a-d])", re.IGNORECASE)
 STRENGTH = re.compile(r"strengths?[_ ]?(\d*|[a-d])([_ ]*[([]?(%|percent)[)\]]?)?", re.IGNORECASE)
 MEDIA = re.compile(r"(growth[_ ])?(medium|media)|carbon[_ ]source", re.IGNORECASE)
@@ -27,21 +28,16 @@ ALLELES = re.compile(r"allele([_ ](class|type))?", re.IGNORECASE)
 CONDITIONS = re.compile(r"conditions?([_ ].+)?|temp(erature)?|dose|concentration|drug|compound", re.IGNORECASE)
 SEQUENCE = re.compile(r"(guide[_ ]?|spacer[_ ]?)?(sequence|seq)|guide|spacer", re.IGNORECASE)
 SITE = re.compile(r"series|site|(target[_ ]|pam[_ ])?(site|position|location)", re.IGNORECASE)
-"""Columns with such names hold what these names say."""
-
 BESIDE = re.compile(
     r"unnamed: \d+|index|row|column|line|well|plate|batch|no\.?|n|((bio|tech)(logical|nical)?[_ ]?)?rep(licate)?s?"
     r"|(.*[_ .-])?(s\.?[de]\.?(m\.?)?|std|std[_ ]?(dev|err)|variance|(standard|std)[_ ](deviation|error)"
     r"|[pq]|[pq][-_. ]?val(ue)?s?|fdr|p[-_. ]?adj)",
     re.IGNORECASE,
 )
-"""Columns of numbers with such names stand beside a measurement: where it was made, how often, and how sure it is."""
+"""Numbers in such columns stand beside a measurement: where it was made, how often, and how sure it is."""
 
-SHORTEST_GUIDE = 15
-"""A shorter sequence is no guide."""
-
-MOST_WORDS = 5
-"""A column with no more different words than this looks like one of classes."""
+SHORTEST_GUIDE, MOST_CLASSES = 15, 5
+"""A shorter sequence is no guide, and a column with more different words is no column of classes."""
 
 
 def find_columns(rows: Rows, wanted: Wanted, genes: Vocabulary) -> tuple[CsvConfig, list[str]]:
@@ -53,19 +49,26 @@ def find_columns(rows: Rows, wanted: Wanted, genes: Vocabulary) -> tuple[CsvConf
     for option in ("genes", "phenotypes", "strengths", "conditions"):
         for name in getattr(wanted, option) or ():
             rows.column(name, f"--{option}")
-    of_genes = _gene_columns(rows, wanted, genes)
-    strengths, guides = _strength_columns(rows, wanted, of_genes), _guide_columns(rows, wanted, of_genes)
+    of_genes = list(wanted.genes) or _gene_columns(rows, genes)
+    strengths = _strength_columns(rows, of_genes) if wanted.strengths is None else list(wanted.strengths)
+    guides = _guide_columns(rows) if wanted.conditions is None and of_genes else []
     taken = [*of_genes, *strengths, *guides]
-    conditions, constant = _condition_columns(rows, wanted, taken)
+    conditions, constant = list(wanted.conditions or ()), list[str]()
+    if wanted.conditions is None:
+        named = [
+            name for name in rows.frame.columns if any(kind.fullmatch(name) for kind in (MEDIA, ALLELES, CONDITIONS))
+        ]
+        free = [name for name in named if name not in [*taken, *wanted.phenotypes]]
+        conditions = [name for name in free if rows.frame[name].str.strip().nunique() > 1]
+        constant = [name for name in free if name not in conditions]  # these tell no strain apart
     if not of_genes and not conditions:
         raise _which(rows, "genes", "gene_1, gene_2, … or genes")
-    taken += [*conditions, *constant]
-    phenotypes, decimal, left = _phenotype_columns(rows, wanted, taken)
+    phenotypes, decimal, left = _phenotype_columns(rows, wanted, [*taken, *conditions, *constant])
     notes = [f"the same in all rows, so no condition: {listing(constant)}"] if constant else []
     notes += left
     if len(phenotypes) > 1 and not wanted.phenotypes:
         notes.append("phenotypes are all other columns of numbers; choose with `--phenotypes COLUMN …`")
-    medium = next(filter(MEDIA.fullmatch, conditions), None)
+    medium = next(filter(MEDIA.fullmatch, conditions), None)  # the first column of media is the condition `medium`
     config = CsvConfig(
         str(wanted.table),
         of_genes,
@@ -73,7 +76,6 @@ def find_columns(rows: Rows, wanted: Wanted, genes: Vocabulary) -> tuple[CsvConf
         decimal=decimal,
         missing="drop",
         strengths=strengths,
-        # The first column of media is the condition `medium`.
         conditions={MEDIUM if name == medium else name: name for name in conditions},
         guides=GuideConfig(guides[0], [*of_genes, *guides[1:]], places_by_sequence=len(guides) < 2) if guides else None,
         ignore_genes=list(wanted.ignore),
@@ -89,23 +91,13 @@ def column_keys(config: CsvConfig) -> dict[str, Any]:
     return {name: value for name, value in keys.items() if value != default[name]}
 
 
-def about_words(rows: Rows, column: str) -> str:
-    """Return what to do about a column of words."""
-    words = listing(map(repr, _words(rows, column)))
-    return f"phenotypes are numbers: write 0 and 1 in place of {words} in column '{column}'"
-
-
-def _words(rows: Rows, column: str) -> list[str]:
-    """Return the different cells of a column, but for those that mean "not measured"."""
+def about_words(rows: Rows, column: str, most: int | None = None) -> str:
+    """Return what to do about a column of words; an empty text where it has one, or more than ``most``."""
     cells = rows.frame[column].str.strip()
-    return sorted({*cells[~cells.str.lower().isin(MISSING)]})
-
-
-def _about_classes(rows: Rows, others: Sequence[str]) -> str:
-    """Return what to do about the first column of a few words, which may be classes; empty where there is none."""
-    free = [name for name in rows.frame.columns if name not in others]
-    few = [name for name in free if 1 < len(_words(rows, name)) <= MOST_WORDS]
-    return about_words(rows, few[0]) if few else ""
+    words = sorted({*cells[~cells.str.lower().isin(MISSING)]})
+    if most is not None and not 1 < len(words) <= most:
+        return ""
+    return f"phenotypes are numbers: write 0 and 1 in place of {listing(map(repr, words))} in column '{column}'"
 
 
 def _which(rows: Rows, what: str, expected: str, do: str = "") -> DataError:
@@ -113,88 +105,65 @@ def _which(rows: Rows, what: str, expected: str, do: str = "") -> DataError:
     return DataError(f"'{rows.file}': which columns are {what}?", got=got, expected=expected, do=do)
 
 
-def _gene_columns(rows: Rows, wanted: Wanted, genes: Vocabulary) -> list[str]:
-    """Return the columns that are named so; where these have no gene of the cell graph, those that have."""
-    if wanted.genes:
-        return list(wanted.genes)
+def _gene_columns(rows: Rows, genes: Vocabulary) -> list[str]:
+    """Return the columns that are named so; where these have no gene of the cell graph, those that mostly have."""
+
+    def known(column: str) -> float:
+        cells = {part.strip() for cell in rows.frame[column].unique() for part in cell.split(WITHIN_CELL)} - {""}
+        return sum(genes.find(split_strength(cell)[0]) in genes for cell in cells) / max(1, len(cells))
+
     named = [name for name in rows.frame.columns if GENE.fullmatch(name)]
-    if any(_known(rows, name, genes) for name in named):
-        return named
-    return [name for name in rows.frame.columns if _known(rows, name, genes) >= 0.5] or named
+    return named if any(map(known, named)) else [name for name in rows.frame.columns if known(name) >= 0.5] or named
 
 
-def _known(rows: Rows, column: str, genes: Vocabulary) -> float:
-    """Return the share of the filled cells of a column that name genes of the cell graph."""
-    cells = {part.strip() for cell in rows.frame[column].unique() for part in cell.split(WITHIN_CELL)} - {""}
-    return sum(genes.find(split_strength(cell)[0]) in genes for cell in cells) / max(1, len(cells))
-
-
-def _strength_columns(rows: Rows, wanted: Wanted, genes: Sequence[str]) -> list[str]:
-    if wanted.strengths is not None:
-        return list(wanted.strengths)
-    named = [name for name in rows.frame.columns if STRENGTH.fullmatch(name)]
-    for name in named:
-        _refuse_percent(rows, name)
-    if named and len(named) != len(genes):
+def _strength_columns(rows: Rows, genes: Sequence[str]) -> list[str]:
+    found = {name: named for name in rows.frame.columns if (named := STRENGTH.fullmatch(name))}
+    for name, named in found.items():
+        cells = rows.frame[name].str.strip()
+        numbers, _ = read_numbers(cells.str.removesuffix("%").str.replace(",", "."), ".", ())
+        largest = np.fmax.reduce(numbers, initial=0.0)
+        if largest > STRONGEST or cells.str.endswith("%").any() or named[2]:
+            raise DataError(
+                f"'{rows.file}': strengths look like percent",
+                got=f"up to {largest:g} in column '{name}'",
+                expected="0 for a deletion, 0.3 for a knock-down to 30 %, 1 for the wild type",
+                do="divide them by 100; or use `--strengths COLUMN …` if they are multiples of the wild type",
+            )
+    if found and len(found) != len(genes):
         raise DataError(
             f"'{rows.file}': the columns of strengths do not fit the columns of genes",
-            got=f"{listing(named)} beside {listing(genes)}",
+            got=f"{listing(found)} beside {listing(genes)}",
             expected="a column of strengths for each column of genes, in the same order",
             do="name them with `--strengths COLUMN …`, or give `--strengths` alone if they are none",
         )
-    return named
+    return [*found]
 
 
-def _refuse_percent(rows: Rows, name: str) -> None:
-    """Refuse a column of strengths whose name, cells or sizes say that they are percent."""
-    cells, named = rows.frame[name].str.strip(), STRENGTH.fullmatch(name)
-    numbers, _ = read_numbers(cells.str.removesuffix("%").str.replace(",", "."), ".", ())
-    largest = np.fmax.reduce(numbers, initial=0.0)
-    if largest > STRONGEST or cells.str.endswith("%").any() or (named and named[2]):
-        raise DataError(
-            f"'{rows.file}': strengths look like percent",
-            got=f"up to {largest:g} in column '{name}'",
-            expected="0 for a deletion, 0.3 for a knock-down to 30 %, 1 for the wild type",
-            do="divide them by 100; or use `--strengths COLUMN …` if they are multiples of the wild type",
-        )
-
-
-def _guide_columns(rows: Rows, wanted: Wanted, genes: Sequence[str]) -> list[str]:
+def _guide_columns(rows: Rows) -> list[str]:
     """Return the column of sequences of guides, and those that name sites beside the gene; there may be none."""
-    if wanted.conditions is not None or not genes:
-        return []
-    for name in rows.frame.columns:
+    for name in filter(SEQUENCE.fullmatch, rows.frame.columns):
         cells = {*rows.frame[name].str.strip().str.upper()} - {""}
-        are_guides = len({*map(len, cells)}) == 1 and len(min(cells)) >= SHORTEST_GUIDE
-        if SEQUENCE.fullmatch(name) and are_guides and not set("".join(cells)) - set(BASES):
+        if len({*map(len, cells)}) == 1 and len(min(cells)) >= SHORTEST_GUIDE and not set("".join(cells)) - set(BASES):
             return [name, *[site for site in rows.frame.columns if SITE.fullmatch(site) and site != name]]
     return []
 
 
-def _condition_columns(rows: Rows, wanted: Wanted, others: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the columns of conditions, and those that have one value and so tell no strain apart."""
-    if wanted.conditions is not None:
-        return list(wanted.conditions), []
-    named = [name for name in rows.frame.columns if any(k.fullmatch(name) for k in (MEDIA, ALLELES, CONDITIONS))]
-    free = [name for name in named if name not in [*others, *wanted.phenotypes]]
-    varied = [name for name in free if rows.frame[name].str.strip().nunique() > 1]
-    return varied, [name for name in free if name not in varied]
-
-
 def _phenotype_columns(rows: Rows, wanted: Wanted, others: Sequence[str]) -> tuple[list[str], str, list[str]]:
     """Return the columns of phenotypes that vary, the decimal mark, and notes on columns that are left out."""
-    for name in rows.frame.columns:
-        if name not in others:
-            refuse_lost(rows.file, name)
+    free = [name for name in rows.frame.columns if name not in others]
+    for name in free:
+        refuse_lost(rows.file, name)
     asked = list(wanted.phenotypes)
-    names = asked or [name for name in rows.frame.columns if name not in others]
-    read = {mark: [read_numbers(rows.frame[name], mark, wanted.na_values) for name in names] for mark in DECIMALS}
+    read = {
+        mark: [read_numbers(rows.frame[name], mark, wanted.na_values) for name in asked or free] for mark in DECIMALS
+    }
     # This is the decimal mark with which most cells are numbers, or a point where both marks do equally well.
     decimal = max(DECIMALS, key=lambda mark: sum(int((~np.isnan(values)).sum()) for values, _ in read[mark]))
-    cells = dict(zip(names, read[decimal], strict=True))
+    cells = dict(zip(asked or free, read[decimal], strict=True))
     found = asked or [name for name, (x, gone) in cells.items() if 2 * (~gone & np.isnan(x)).sum() < (~gone).sum()]
     if not found:
-        raise _which(rows, "phenotypes", "a column of numbers", _about_classes(rows, others))
+        advice = (about_words(rows, name, MOST_CLASSES) for name in free)
+        raise _which(rows, "phenotypes", "a column of numbers", next(filter(None, advice), ""))
     constant = [name for name in found if np.fmin.reduce(cells[name][0]) == np.fmax.reduce(cells[name][0])]
     varied = [name for name in found if name not in constant]
     if constant and (asked or not varied):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,16 +24,14 @@ from dglcell.files.atomic import atomic_file
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import gene_relation
 from dglcell.new_experiment.cell import DERIVED, Wanted, cell_keys, find_cell
-from dglcell.new_experiment.settings import Facts, Settings, choose_settings, lacking_genes
-from dglcell.new_experiment.table import OwnTable, read_own_table
-
-SPLIT_QUESTION = "Split: random, gene_disjoint to test on new genes, or none to train on everything [random]: "
+from dglcell.new_experiment.settings import Facts, choose_settings, lacking_genes
+from dglcell.new_experiment.table import read_own_table
 
 FEW_VALUES, SHOWN = 5, 10
 """Values of a condition that a message lists, and most genes that it names."""
 
 HEAD = """\
-# {about}
+# Strains of {strains} on the cell graph of {cell}.
 {models}
 # `dglcell config show {file}` prints every key with its default.
 {schedule}
@@ -47,10 +45,21 @@ def write_experiment(wanted: Wanted) -> str:
     Returns:
         Text about the strains: how many there are, and which genes the cell graph lacks.
     """
-    cell = find_cell(wanted)
-    content, own = _content(wanted, cell)
-    cell, notes, learned = (own.cell, own.notes, own.strength_from) if own else (cell, [], [])
-    about = f"Strains of {wanted.table.name if wanted.table else wanted.screen} on the cell graph of {wanted.cell}."
+    cell, content = find_cell(wanted), cell_keys(wanted.cell)
+    content = {"extends": content.pop("extends"), "experiment": {"name": wanted.file.stem}, **content}
+    if "cell" in content:
+        derived = [name for name in DERIVED if gene_relation(name) in cell.relations]
+        content["cell"] = {**content["cell"], "derived": derived}
+    notes, learned = list[str](), list[str]()
+    if wanted.table is None:
+        content["data"] = {"source": {"name": wanted.screen}}
+    else:
+        own = read_own_table(wanted, cell)
+        cell, notes, learned = own.cell, own.notes, own.strength_from
+        content["data"] = {
+            "source": {"name": "csv", "csv": own.keys},
+            **({"unknown_genes": "drop"} if own.drops else {}),
+        }
     raw = [f"paths.raw={wanted.raw}"] if wanted.raw else []
     with atomic_file(wanted.file) as partial:
 
@@ -60,11 +69,15 @@ def write_experiment(wanted: Wanted) -> str:
 
         config = write(with_reasons(content, {}))
         table = load_source(config.data.source, config.paths.raw)
-        settings = choose_settings(Facts.of(table, cell, learned), wanted.split, wanted.model)
-        schedule, models = _comment(f"{settings.schedule}; {settings.cost}."), _comment(f"{settings.sentence}.")
-        head = HEAD.format(about=about, file=wanted.file, models=models, schedule=schedule)
-        config = write(head + with_reasons(_with_settings(content, settings), settings.reasons))
-        return "\n".join([_check(config, table, cell), str(settings), *notes])
+        chosen = choose_settings(Facts.of(table, cell, learned), wanted.split, wanted.model)
+        merged = {**content, "extends": [*content["extends"], BASES[chosen.model]]}
+        for section, keys in chosen.keys.items():
+            merged[section] = {**merged.get(section, {}), **keys}
+        models, schedule = _comment(f"{chosen.sentence}."), _comment(f"{chosen.schedule}.")
+        strains = wanted.table.name if wanted.table else wanted.screen
+        head = HEAD.format(strains=strains, cell=wanted.cell, file=wanted.file, models=models, schedule=schedule)
+        config = write(head + with_reasons(merged, chosen.reasons))
+        return "\n".join([*_about_strains(config, table, cell), str(chosen), *notes])
 
 
 def ask(wanted: Wanted, read: Callable[[str], str]) -> Wanted:
@@ -76,34 +89,10 @@ def ask(wanted: Wanted, read: Callable[[str], str]) -> Wanted:
     """
     table = read("Table of strains (CSV), or name of a screen: ").strip()
     cell = read("Metabolic model, or cell graph of this package [yeast]: ").strip() or "yeast"
-    split = read(SPLIT_QUESTION).strip() or "random"
+    split = read("Split: random, gene_disjoint to test on new genes, or none to train on everything [random]: ").strip()
     is_table = Path(table).suffix != "" or Path(table).exists()
     strains: dict[str, Any] = {"table": Path(table)} if is_table else {"screen": table}
-    return replace(wanted, **strains, cell=cell, split=split)
-
-
-def _content(wanted: Wanted, cell: CellGraph) -> tuple[dict[str, Any], OwnTable | None]:
-    """Return the keys of the file, and the table, if the strains come from one."""
-    content = cell_keys(wanted.cell)
-    content = {"extends": content.pop("extends"), "experiment": {"name": wanted.file.stem}, **content}
-    if "cell" in content:
-        derived = [name for name in DERIVED if gene_relation(name) in cell.relations]
-        content["cell"] = {**content["cell"], "derived": derived}
-    content["data"] = {"source": {"name": wanted.screen}}
-    if wanted.table is None:
-        return content, None
-    table = read_own_table(wanted, cell)
-    content["data"] = {"source": {"name": "csv", "csv": table.keys}}
-    content["data"] |= {"unknown_genes": "drop"} if table.drops else {}
-    return content, table
-
-
-def _with_settings(content: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    """Return an experiment's keys with the settings that were chosen for it."""
-    merged = {**content, "extends": [*content["extends"], BASES[settings.model]]}
-    for section, keys in settings.keys.items():
-        merged[section] = {**merged.get(section, {}), **keys}
-    return merged
+    return replace(wanted, **strains, cell=cell, split=split or "random")
 
 
 def with_reasons(content: Mapping[str, Any], reasons: Mapping[str, str], width: int = 120) -> str:
@@ -128,9 +117,8 @@ def _comment(text: str, indent: str = "", width: int = 120) -> str:
     return textwrap.fill(text, width, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
 
 
-def _check(config: Config, table: Strains, cell: CellGraph) -> str:
-    """Compare the genes of the strains with those of the cell graph."""
-    unknown = [name for name in table.names if cell.genes.find(name) not in cell.genes]
+def _about_strains(config: Config, table: Strains, cell: CellGraph) -> list[str]:
+    """Describe strains, and compare their genes with those of the cell graph."""
     deletions, strains = np.unique(table.num_deletions, return_counts=True)
     sizes = [f"{number:,} of {count(size, 'gene')}" for size, number in zip(deletions, strains, strict=True)]
     weakened = table.strengths is not None or bool(config.model.strength_from)
@@ -140,35 +128,28 @@ def _check(config: Config, table: Strains, cell: CellGraph) -> str:
         left = table.strengths[table.strengths > 0]
         gone = count(len(table.strengths) - len(left), "deletion")
         lines.append(f"strengths   {left.min():g} to {left.max():g}; {gone}")
-    lines += [f"{text:11} {more}" for text, more in _about_conditions(table)]
+    conditions = list[str]()
+    for name, values in table.conditions.items():
+        if not name.startswith(MISMATCH):
+            numbers = table.of_kind(CONDITION)[name]
+            some = listing(values) if len(values) <= FEW_VALUES else f"{len(values):,} values"
+            conditions.append(f"{name}: {some if values else f'{numbers.min():g} to {numbers.max():g}'}")
+    if len(conditions) < len(table.conditions):
+        number = len(table.conditions) - len(conditions)
+        conditions.append(f"{MISMATCH}_…: where guides do not match, {number} positions")
+    lines += [f"{'' if i else 'conditions':11} {text}" for i, text in enumerate(conditions)]
+    unknown = [name for name in table.names if cell.genes.find(name) not in cell.genes]
     if table.names:
         share, changed = 1 - len(unknown) / len(table.names), "changed" if weakened else "deleted"
         lines.append(f"genes       {len(table.names):,} are {changed}, {share:.0%} of them are in the cell graph")
     if unknown:
-        lines += _about_unknown(table, cell, unknown, config.data.unknown_genes)
-    return "\n".join(lines)
-
-
-def _about_conditions(table: Strains) -> Iterator[tuple[str, str]]:
-    """Yield what begins a line, and the rest of it, for each condition; mismatches of guides have one line."""
-    categories = {name: values for name, values in table.conditions.items() if not name.startswith(MISMATCH)}
-    first = "conditions"
-    for name, values in categories.items():
-        numbers = table.of_kind(CONDITION)[name]
-        some = listing(values) if len(values) <= FEW_VALUES else f"{len(values):,} values"
-        yield first, f"{name}: {some if values else f'{numbers.min():g} to {numbers.max():g}'}"
-        first = ""
-    if len(categories) < len(table.conditions):
-        yield first, f"{MISMATCH}_…: where guides do not match, {len(table.conditions) - len(categories)} positions"
-
-
-def _about_unknown(table: Strains, cell: CellGraph, unknown: Sequence[str], policy: str) -> list[str]:
-    done = "Training leaves these strains out: `data.unknown_genes: drop`."
-    todo = "Training refuses these strains. Set `data.unknown_genes: drop` to leave them out."
-    return [
-        f"unknown     {count(len(unknown), 'gene')}, in {lacking_genes(table, cell).mean():.0%} of the strains:",
-        *(f"  {name}{cell.genes.suggestion(name)}" for name in unknown[:SHOWN]),
-        *([f"  and {len(unknown) - SHOWN:,} more"] if len(unknown) > SHOWN else []),
-        "`cell.more_genes: FILE:COLUMN` adds these genes, without edges.",
-        done if policy == "drop" else todo,
-    ]
+        lines.append(
+            f"unknown     {count(len(unknown), 'gene')}, in {lacking_genes(table, cell).mean():.0%} of the strains:"
+        )
+        lines += [f"  {name}{cell.genes.suggestion(name)}" for name in unknown[:SHOWN]]
+        lines += [f"  and {len(unknown) - SHOWN:,} more"] * (len(unknown) > SHOWN)
+        lines.append("`cell.more_genes: FILE:COLUMN` adds these genes, without edges.")
+        done = "Training leaves these strains out: `data.unknown_genes: drop`."
+        todo = "Training refuses these strains. Set `data.unknown_genes: drop` to leave them out."
+        lines.append(done if config.data.unknown_genes == "drop" else todo)
+    return lines

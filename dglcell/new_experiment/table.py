@@ -6,14 +6,12 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dglcell.config.published import format_offer, named
 from dglcell.data.changes import Changes
 from dglcell.data.columns import MEDIUM
 from dglcell.data.sources.config import CsvConfig
@@ -22,15 +20,13 @@ from dglcell.data.sources.guides import MISMATCH
 from dglcell.data.sources.replicates import strain_numbers
 from dglcell.data.sources.text_table import read_rows
 from dglcell.data.table import Issue, IssuesError, Rows, by_text, describe_issues, read_numbers
-from dglcell.errors import ConfigError, DataError, GraphError, count, listing
-from dglcell.files.atomic import atomic_file, find_raw, raw_folder
-from dglcell.graph.catalogue import GENE_SETS
+from dglcell.errors import ConfigError, DataError, count, listing
+from dglcell.files.atomic import atomic_file, find_raw
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.names import add_names, named_aliases, names_of_genes, way_out
+from dglcell.graph.names import named_aliases, way_out
 from dglcell.graph.vocabulary import AliasTable, form_of
-from dglcell.new_experiment.cell import Wanted, cell_keys, download
+from dglcell.new_experiment.cell import Wanted, choose_aliases, names_to_fetch, with_catalogue
 from dglcell.new_experiment.columns import ALLELES, about_words, column_keys, find_columns
-from dglcell.published.file import PublishedFile
 
 ALL_WILD_TYPE = "no column of genes was found, so all rows are the wild type; `--genes COLUMN` names one"
 
@@ -40,9 +36,6 @@ CONTROL = re.compile(
     re.IGNORECASE,
 )
 """Names like these stand in the place of a gene where nothing is deleted."""
-
-MANY = 0.1
-"""A name that no gene has and that stands in a larger share of the rows may be that of a control."""
 
 CONTRADICTING = "contradiction"
 """Issues of this kind are alike, so that a few examples of them say enough."""
@@ -74,7 +67,7 @@ def read_own_table(wanted: Wanted, cell: CellGraph) -> OwnTable:
     aliases = AliasTable() if wanted.aliases is None else named_aliases(wanted.aliases, wanted.raw)[0]
     found = find_measured(rows, config, aliases, cell.genes)
     if wanted.aliases is None and (unknown := found.changes.unknown(cell.genes)):
-        cell, aliases = _with_catalogue(cell, unknown, wanted)
+        cell, aliases = with_catalogue(cell, unknown, wanted)
         found = find_measured(rows, config, aliases, cell.genes)
     unknown = found.changes.unknown(cell.genes)
     if unknown and len(unknown) == len(found.changes.meant):
@@ -83,13 +76,14 @@ def read_own_table(wanted: Wanted, cell: CellGraph) -> OwnTable:
             "the cell graph has none of the genes that are deleted",
             got=listing(unknown),
             expected="names like " + cell.genes.examples(),
-            do=way_out(unknown, cell.genes) or "; ".join([*_names_to_fetch(cell, wanted), otherwise]),
+            do=way_out(unknown, cell.genes) or "; ".join([*names_to_fetch(cell, wanted), otherwise]),
         )
     if issues := _issues(found, config, wanted, cell):
         if (clean := wanted.write_clean) is None:
-            fetch = _names_to_fetch(cell, wanted) if unknown and wanted.aliases is None else []
-            advice = [*_controls(found.changes, unknown), *fetch, *_advice(rows, issues, config, wanted)]
-            raise IssuesError(rows, issues, *advice)
+            fetch = names_to_fetch(cell, wanted) if unknown and wanted.aliases is None else []
+            raise IssuesError(
+                rows, issues, *_controls(found.changes, unknown), *fetch, *_advice(rows, issues, config, wanted)
+            )
         if clean.exists() and clean.samefile(path):
             raise ConfigError("`--write-clean` names the table itself", got=clean, do="choose another file")
         left_out = count(_write_clean(rows, issues, clean), "row")
@@ -98,7 +92,7 @@ def read_own_table(wanted: Wanted, cell: CellGraph) -> OwnTable:
         found = find_measured(rows, config, aliases, cell.genes)
     lacking = len(rows) - len(found.rows)
     other = {text: gene for text, gene in found.changes.meant.items() if gene in cell.genes and text != gene}
-    chosen = wanted.aliases or (_choose_aliases(other, wanted) if other else None)
+    chosen = wanted.aliases or (choose_aliases(other, wanted) if other else None)
     config = replace(config, missing="drop" if lacking else "refuse", aliases=chosen)
     if chosen is not None:
         are = "is no systematic one" if len(other) == 1 else "are not systematic"
@@ -214,7 +208,7 @@ def _advice(rows: Rows, issues: Sequence[Issue], config: CsvConfig, wanted: Want
 def _controls(changes: Changes, unknown: Sequence[str]) -> list[str]:
     """Return advice on names that no gene has and that look like those of controls, or stand in many rows."""
     times = {name: len(rows) for name, rows in changes.where(unknown).items()}
-    found = [name for name in times if CONTROL.fullmatch(name) or times[name] > MANY * len(changes.rows)]
+    found = [name for name in times if CONTROL.fullmatch(name) or times[name] > 0.1 * len(changes.rows)]
     if not found:
         return []
     stems = {name: name.rstrip("0123456789") for name in found}
@@ -247,51 +241,3 @@ def _notes(found: Measured, config: CsvConfig, lacking: int) -> list[str]:
     if MEDIUM in config.conditions:
         notes.append("media       are names only; `cell.media` says what cells take up in each")
     return notes
-
-
-# Other names of genes.
-
-
-def _lacking_names(cell: CellGraph, raw: str | None) -> tuple[str, PublishedFile] | None:
-    """Return the gene set of the catalogue that names genes like these, and its file; None where it is here."""
-    listed = names_of_genes(cell.genes)
-    if listed is None:
-        return None
-    (file,) = named(GENE_SETS[listed].file.path)
-    return None if file.is_here(raw_folder(raw)) else (listed, file)
-
-
-def _names_to_fetch(cell: CellGraph, wanted: Wanted) -> list[str]:
-    """Return advice on how to download the catalogue's names, where they are not here and nobody was asked."""
-    lacking = _lacking_names(cell, wanted.raw)
-    if lacking is None or wanted.confirm is not None:
-        return []
-    return [f"`{wanted.command} --fetch` downloads other names of genes ({format_offer([lacking[1]])})"]
-
-
-def _with_catalogue(cell: CellGraph, unknown: Sequence[str], wanted: Wanted) -> tuple[CellGraph, AliasTable]:
-    """Return the cell graph with the names of the catalogue, which are downloaded if the user agrees, and these names.
-
-    Genes that the catalogue knows and the cell graph lacks are no mistakes.
-    """
-    lacking, listed = _lacking_names(cell, wanted.raw), names_of_genes(cell.genes)
-    if lacking is not None and wanted.confirm is not None:
-        with suppress(ConfigError):
-            why = f"{count(len(unknown), 'name')} ({listing(unknown, 3)}) may be known to `{lacking[0]}`"
-            download([lacking[1]], why, wanted)
-        cell = cell.with_genes(add_names(cell.genes, [cell.genes.others], wanted.raw)[0])
-    with suppress(DataError):
-        return cell, AliasTable() if listed is None else named_aliases(listed, wanted.raw)[0]
-    return cell, AliasTable()
-
-
-def _choose_aliases(other: dict[str, str], wanted: Wanted) -> str | None:
-    """Choose the gene set of the catalogue, or the metabolic model, with most of the names that are not systematic."""
-    best, most = None, 0
-    for name in filter(None, (names_of_genes(other.values()), cell_keys(wanted.cell).get("cell", {}).get("model"))):
-        with suppress(DataError, GraphError):
-            table = named_aliases(name, wanted.raw)[0]
-            found, _ = table.resolve(list(other), table.targets, spelled=True)
-            known = sum(gene == meant for gene, meant in zip(found, other.values(), strict=True))
-            best, most = (name, known) if known > most else (best, most)
-    return best

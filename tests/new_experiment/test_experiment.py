@@ -54,15 +54,14 @@ def test_columns_are_found_and_the_file_is_valid(written: tuple[str, Path]) -> N
     )
     assert f"{models}each strain's own graph; both are trained, and the better" in " ".join(said.split())
     assert f"# {models}" in file.read_text()
-    lines = [line for line in said.splitlines() if not line.startswith(("models", "      ")) or "minute" in line]
-    assert lines[:5] == [
+    lines = [line for line in said.splitlines() if not line.startswith(("models", "      "))]
+    assert lines[:4] == [
         "strains     3, phenotypes growth",
         "deletions   1 of 1 gene, 2 of 2 genes",
         "genes       4 are deleted, 100% of them are in the cell graph",
-        "training    60 epochs of about 2 strains in batches of 8: 60 steps; roughly 1",
-        "            minute on one free core and 0.8 GB of memory",
+        "training    60 epochs of about 2 strains in batches of 8: 60 steps",
     ]
-    assert "# 60 epochs of about 2 strains in batches of 8: 60 steps; roughly " in file.read_text()
+    assert "# 60 epochs of about 2 strains in batches of 8: 60 steps." in file.read_text()
     config = load_config(file)
     assert (config.trainer.epochs, config.data.batch_size, config.scheduler.warmup) == (60, 8, 3)
     assert (config.experiment.name, config.cell.model, config.model.name) == ("mine", "textbook", "hetero_cell")
@@ -80,13 +79,6 @@ def test_every_choice_is_in_the_file_with_its_reason(written: tuple[str, Path]) 
         at = next(i for i, line in enumerate(lines) if line.startswith(f"{key}:"))
         assert lines[at - 1].startswith("# ")
     assert max(map(len, said.splitlines())) <= 80
-
-
-def test_a_job_asks_for_what_was_estimated(written: tuple[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["job", "render", str(written[1])]) == 0
-    script = capsys.readouterr().out
-    assert "#SBATCH --time=0:30:00\n" in script
-    assert "#SBATCH --mem=4G\n" in script
 
 
 def test_unknown_genes_are_said_with_close_names(table: Path) -> None:
@@ -251,7 +243,7 @@ def test_cells_have_names_and_what_is_not_there_is_listed(table: Path) -> None:
         write_experiment(wanted(table, cell="ecoli-cor"))
     said = str(refused.value)
     assert "no cell graph is called 'ecoli-cor'" in said
-    assert all(f"\n            {line}" in said for line in describe_cells())
+    assert all(f"\n{line}" in said for line in describe_cells())
     assert "did you mean ecoli-core" in said
     with pytest.raises(ConfigError, match=r"the file of the metabolic model 'mine\.xml' is not there"):
         write_experiment(wanted(table, cell="mine.xml"))
