@@ -23,7 +23,8 @@ from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.edge_targets import EDGES
 from dglcell.machine.devices import check_device
 from dglcell.metrics import ResultRow
-from dglcell.prediction.columns import UNKNOWN, GenotypeColumns, Genotypes, GenotypeTable, read_strains
+from dglcell.prediction import UNKNOWN
+from dglcell.prediction.columns import GenotypeColumns, Genotypes, GenotypeTable, read_strains
 from dglcell.prediction.conditions import seen_by
 from dglcell.prediction.intervals import Intervals
 from dglcell.prediction.measured import measured_rows, rows_on
@@ -83,12 +84,8 @@ class Predictor:
             CheckpointError: there are several seeds, and so several models.
         """
         if len(self.members) > 1:
-            raise CheckpointError(
-                "several seeds have a model each",
-                got=f"{len(self.members)} runs",
-                expected="one run",
-                do="take `members[0].model` and so on, or load one run",
-            )
+            got, do = f"{len(self.members)} runs", "take `members[0].model` and so on, or load one run"
+            raise CheckpointError("several seeds have a model each", got=got, expected="one run", do=do)
         return self.members[0].model
 
     @property
@@ -315,11 +312,9 @@ def load(
             log.warning("the run '%s' is not finished", path)
         member.model.to(device)
         if _predicts(member) != _predicts(first):
-            raise CheckpointError(
-                "these runs cannot predict together",
-                got=f"'{directories[0]}' and '{path}'",
-                expected="runs on one cell graph that predict the same phenotypes and see the same conditions",
-            )
+            got = f"'{directories[0]}' and '{path}'"
+            expected = "runs on one cell graph that predict the same phenotypes and see the same conditions"
+            raise CheckpointError("these runs cannot predict together", got=got, expected=expected)
         if EDGES in seen_by(first):  # One list of edges for all of them, which grows with those that are predicted.
             member.config.model.conditions = first.config.model.conditions
     pairs = zip(members, directories, strict=True)
@@ -412,11 +407,8 @@ def evaluate(run: str | Path | Predictor, strains: Strains | pd.DataFrame | None
     given: Any = strains.phenotypes if isinstance(strains, Strains) else strains
     measured = numbers_of(given, [name for name in predictor.phenotypes if name in given])
     if not measured:
-        raise DataError(
-            "these strains have no phenotype that the model predicts",
-            got=listing(given) or "no phenotype",
-            expected=" or ".join(predictor.phenotypes),
-        )
+        what, got = "these strains have no phenotype that the model predicts", listing(given) or "no phenotype"
+        raise DataError(what, got=got, expected=" or ".join(predictor.phenotypes))
     read = predictor._read(strains, {})[1]
     with _PREDICTING:
         return _frame(measured_rows(predictor.members, read, measured))

@@ -65,19 +65,12 @@ def error_metrics(prediction: ArrayLike, target: ArrayLike) -> dict[str, float]:
 
 
 def measured_pairs(prediction: ArrayLike, target: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return predictions and targets of the strains that have a target, in float64.
-
-    Raises:
-        DataError: the shapes differ or are not one-dimensional.
-    """
+    """Return predictions and targets of the strains that have a target, in float64."""
     p = np.asarray(prediction, dtype=np.float64)
     t = np.asarray(target, dtype=np.float64)
     if p.ndim != 1 or p.shape != t.shape:
-        raise DataError(
-            "metrics: predictions and targets differ in shape",
-            got=f"{p.shape} and {t.shape}",
-            expected="two arrays of shape [S]",
-        )
+        what, got = "metrics: predictions and targets differ in shape", f"{p.shape} and {t.shape}"
+        raise DataError(what, got=got, expected="two arrays of shape [S]")
     measured = ~np.isnan(t)
     return p[measured], t[measured]
 
@@ -114,12 +107,9 @@ def pearson_within(prediction: ArrayLike, target: ArrayLike, groups: NDArray[np.
     """
     p, t = measured_pairs(prediction, target)
     of_strain = groups[~np.isnan(np.asarray(target, dtype=np.float64))]
-    inside = [
-        of_strain == group
-        for group, n in zip(*np.unique(of_strain, return_counts=True), strict=True)
-        if n >= FEWEST_WITHIN
-    ]
-    found = [r for one in inside if math.isfinite(r := pearson(p[one], t[one]))]
+    inside = (of_strain == group for group in np.unique(of_strain))
+    found = [pearson(p[one], t[one]) for one in inside if one.sum() >= FEWEST_WITHIN]
+    found = [r for r in found if math.isfinite(r)]
     return float(np.mean(found)) if len(found) > 1 else math.nan
 
 
@@ -179,11 +169,8 @@ def classification_metrics(prediction: ArrayLike, target: ArrayLike) -> dict[str
     p, t = measured_pairs(prediction, target)
     positive = t == 1
     if not (positive | (t == 0)).all():
-        raise DataError(
-            "classification metrics: a label is neither 0 nor 1",
-            got=float(t[~positive & (t != 0)][0]),
-            expected="0, 1, or NaN where nothing was measured",
-        )
+        what, got = "classification metrics: a label is neither 0 nor 1", float(t[~positive & (t != 0)][0])
+        raise DataError(what, got=got, expected="0, 1, or NaN where nothing was measured")
     if len(t) == 0 or not np.isfinite(p).all():
         return dict.fromkeys(("average_precision", "auroc", "brier", "prevalence"), math.nan) | {"n": len(t)}
     from sklearn.metrics import average_precision_score, roc_auc_score  # here, because it takes a second to import
@@ -200,7 +187,7 @@ def classification_metrics(prediction: ArrayLike, target: ArrayLike) -> dict[str
 def f1(prediction: ArrayLike, target: ArrayLike, threshold: float) -> float:
     """Return the harmonic mean of precision and recall where predictions from ``threshold`` on count as 1.
 
-    NaN without a label 1 or a threshold, or if a prediction is not finite. Arguments as of `best_threshold`.
+    NaN without a label 1 or a threshold, or if a prediction is not finite.
     """
     p, t = measured_pairs(prediction, target)
     if math.isnan(threshold) or not (t == 1).any() or not np.isfinite(p).all():
@@ -210,12 +197,7 @@ def f1(prediction: ArrayLike, target: ArrayLike, threshold: float) -> float:
 
 
 def best_threshold(prediction: ArrayLike, target: ArrayLike) -> float:
-    """Return the prediction from which on F1 is highest, the highest of several; NaN without a label 1.
-
-    Args:
-        prediction: [S] scores.
-        target: [S] 0 or 1; NaN where missing.
-    """
+    """Return the prediction from which on F1 is highest, the highest of several; NaN without a label 1."""
     p, t = measured_pairs(prediction, target)
     positive = t == 1
     if not positive.any() or not np.isfinite(p).all():
@@ -269,13 +251,9 @@ def row_of(
     *,
     is_null: bool = False,
 ) -> ResultRow:
-    """Compute the metrics of a model on strains outside its split.
+    """Compute the metrics of a model on strains outside its split, given [S] predictions and labels.
 
     Labels 0 and 1 are classes, which no threshold tells apart here.
-
-    Args:
-        predicted: [S] predictions.
-        measured: [S] labels.
     """
     metrics, kind = regression_metrics(predicted, measured), REGRESSION
     if np.isin(measured[~np.isnan(measured)], (0, 1)).all():
@@ -285,14 +263,7 @@ def row_of(
 
 COLUMNS = {
     REGRESSION: {"n": "n", "pearson": "Pearson", "spearman": "Spearman", "r2": "R²", "mse": "MSE", "mae": "MAE"},
-    CLASSIFICATION: {
-        "n": "n",
-        "prevalence": "positive",
-        "average_precision": "AP",
-        "auroc": "AUROC",
-        "f1": "F1",
-        "brier": "Brier",
-    },
+    CLASSIFICATION: dict(n="n", prevalence="positive", average_precision="AP", auroc="AUROC", f1="F1", brier="Brier"),
 }
 """This maps the kind of labels and a metric to the title of its column."""
 

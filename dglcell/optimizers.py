@@ -17,14 +17,11 @@ if TYPE_CHECKING:
     import torch
     from torch.optim.lr_scheduler import LRScheduler
 
-SCHEDULES = ("none", "cosine_restarts", "plateau")
-Schedule = Annotated[str, one_of(*SCHEDULES)]
+Optimizer = Annotated[str, one_of("AdamW", "Adam", "SGD")]
+Schedule = Annotated[str, one_of("none", "cosine_restarts", "plateau")]
 Interval = Annotated[str, one_of("epoch", "step")]
 NotNegative = Annotated[float, at_least(0)]
 AboveZero = Annotated[float, must(lambda factor: factor > 0, "is too small", "more than 0")]
-Decay = Annotated[float, must(lambda decay: decay >= 0, "must not be negative")]
-
-Optimizer = Annotated[str, one_of("AdamW", "Adam", "SGD")]
 
 
 @dataclass
@@ -33,15 +30,11 @@ class OptimizerConfig:
 
     name: Optimizer = "AdamW"  # AdamW | Adam | SGD
     lr: Positive = 1e-3  # learning rate
-    weight_decay: Decay = 0.0  # weight decay of all parameters
+    weight_decay: NotNegative = 0.0  # weight decay of all parameters
     options: dict[str, Any] = field(default_factory=dict)  # further keyword arguments, e.g. {momentum: 0.9}
 
     def validate(self) -> None:
-        """Check that the optimiser takes these arguments.
-
-        Raises:
-            ConfigError: naming the key.
-        """
+        """Check that the optimiser takes these arguments."""
         check_values(self, "optimizer")
         if not self.options:
             return
@@ -67,34 +60,18 @@ class SchedulerConfig:
     cooldown: Number = 2  # plateau: epochs after a reduction without another one
 
     def validate(self) -> None:
-        """Check values.
-
-        Raises:
-            ConfigError: naming the key.
-        """
+        """Check values."""
         check_values(self, "scheduler")
         if self.first_cycle is not None and self.first_cycle <= self.warmup:
-            raise ConfigError(
-                "`scheduler.first_cycle` must be longer than `scheduler.warmup`",
-                got=self.first_cycle,
-                expected=f"more than {self.warmup}",
-            )
+            what = "`scheduler.first_cycle` must be longer than `scheduler.warmup`"
+            raise ConfigError(what, got=self.first_cycle, expected=f"more than {self.warmup}")
         if self.name == "plateau" and not 0 < self.factor < 1:
-            raise ConfigError(
-                "`scheduler.factor` must lie between 0 and 1",
-                got=self.factor,
-                expected="e.g. 0.5, which halves the rate",
-            )
+            what = "`scheduler.factor` must lie between 0 and 1"
+            raise ConfigError(what, got=self.factor, expected="e.g. 0.5, which halves the rate")
 
 
 def make_optimizer(config: OptimizerConfig, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
-    """Make the optimiser over ``parameters``.
-
-    On a GPU the optimiser counts its steps there, where it can.
-
-    Raises:
-        ConfigError: it refuses the arguments.
-    """
+    """Make the optimiser over ``parameters``; on a GPU it counts its steps there, where it can."""
     import torch
 
     kind = getattr(torch.optim, config.name)
@@ -110,11 +87,9 @@ def make_optimizer(config: OptimizerConfig, parameters: Iterable[torch.nn.Parame
             group["lr"] = rate_of(group, group["params"][0].device)
         return optimizer
     except (TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
-        raise ConfigError(
-            f"`optimizer`: torch.optim.{config.name} refuses these settings",
-            got=error,
-            do="mend `optimizer.lr`, `optimizer.weight_decay` or `optimizer.options`",
-        ) from error
+        what = f"`optimizer`: torch.optim.{config.name} refuses these settings"
+        do = "mend `optimizer.lr`, `optimizer.weight_decay` or `optimizer.options`"
+        raise ConfigError(what, got=error, do=do) from error
 
 
 def rate_of(group: Mapping[str, Any], device: torch.device) -> float | torch.Tensor:
@@ -178,14 +153,8 @@ def make_scheduler(
         return None
     scheduler: LRScheduler
     if config.name == "plateau":
-        scheduler = ReduceLROnPlateau(
-            optimizer,
-            factor=config.factor,
-            patience=config.patience,
-            threshold=config.threshold,
-            cooldown=config.cooldown,
-            min_lr=config.min_lr,
-        )
+        names = ("factor", "patience", "threshold", "cooldown", "min_lr")
+        scheduler = ReduceLROnPlateau(optimizer, **{name: getattr(config, name) for name in names})
         return {"scheduler": scheduler, "interval": "epoch", "monitor": "validation/loss"}
     whole = epochs if config.interval == "epoch" else steps
     cycle: dict[str, Any] = {

@@ -75,11 +75,9 @@ def installed_names(slot: str) -> tuple[str, ...]:
 
 
 def class_of(slot: str, name: str, shipped: Mapping[str, Any]) -> Any:
-    """Return the class that a configuration names.
+    """Return the class that a configuration names: one of this package, or as ``find_class`` takes it.
 
     Args:
-        slot: as for ``find_class``.
-        name: name of a class of this package, or as ``find_class`` takes it.
         shipped: name → configuration of a class of this package, which has the class as ``implementation``.
     """
     if name in shipped:
@@ -131,24 +129,18 @@ def _import(key: str, target: str) -> Any:
             sys.path.append("")
         found = importlib.import_module(module)
     except (ImportError, OSError) as error:  # DGL raises both
-        raise OwnClassError(
-            f"`{key}: {target}` cannot be imported",
-            got=f"{type(error).__name__}: {error}",
-            expected=f"a module '{module}' that Python can import",
-            do=_how_to_find(module.partition(".")[0], where),
-        ) from error
+        got, expected = f"{type(error).__name__}: {error}", f"a module '{module}' that Python can import"
+        do = _how_to_find(module.partition(".")[0], where)
+        raise OwnClassError(f"`{key}: {target}` cannot be imported", got=got, expected=expected, do=do) from error
     finally:
         if is_own and where == FOLDER:
             sys.path[:] = [folder for folder in sys.path if folder or folder in path]
     if not hasattr(found, name):
         kinds = {n: value.__module__ for n, value in vars(found).items() if isinstance(value, type)}
         there = [n for n, own in kinds.items() if own == module] or list(kinds)
-        raise OwnClassError(
-            f"module '{module}' has no '{name}'",
-            got=f"`{key}: {target}`",
-            expected="one of its classes: " + listing(there) if there else "a module that defines a class",
-            do=did_you_mean(name, there),
-        )
+        expected = "one of its classes: " + listing(there) if there else "a module that defines a class"
+        what, got = f"module '{module}' has no '{name}'", f"`{key}: {target}`"
+        raise OwnClassError(what, got=got, expected=expected, do=did_you_mean(name, there))
     return getattr(found, name)
 
 

@@ -115,19 +115,14 @@ def check_files(folder: Path) -> Card:
     card, run = read_card(folder), RunDirectory(folder)
     for path in run.files():
         if path not in (run.card, run.owner) and path.relative_to(folder).as_posix() not in card.files:
-            raise CheckpointError(
-                f"'{path}' is not on the card of the model", expected="only files that the card names", do=AGAIN
-            )
+            what, expected = f"'{path}' is not on the card of the model", "only files that the card names"
+            raise CheckpointError(what, expected=expected, do=AGAIN)
     for name, expected in card.files.items():
         path = folder / name
         found = sha256_file(path) if path.is_file() else None
         if found != expected:
-            raise CheckpointError(
-                f"'{path}' is not the file that the card of the model names",
-                got=f"sha256 {found}" if found else "no such file",
-                expected=f"sha256 {expected}",
-                do=AGAIN,
-            )
+            what, got = f"'{path}' is not the file that the card of the model names", found and f"sha256 {found}"
+            raise CheckpointError(what, got=got or "no such file", expected=f"sha256 {expected}", do=AGAIN)
     return card
 
 
@@ -139,15 +134,12 @@ def list_models() -> dict[str, Path | PublishedFile]:
     """
     own = os.environ.get(VARIABLE)
     if own and not Path(own).is_dir():
-        raise CheckpointError(
-            f"the folder of models '{own}' not found", expected=f"a folder in {VARIABLE}", do="make it, or unset it"
-        )
+        what, expected = f"the folder of models '{own}' not found", f"a folder in {VARIABLE}"
+        raise CheckpointError(what, expected=expected, do="make it, or unset it")
     found: dict[str, Path | PublishedFile] = {}
-    for folder in (*([Path(own)] if own else []), PACKAGED):
-        here: dict[str, Path | PublishedFile] = {
-            path.parent.name: path.parent for path in sorted(folder.glob("*/card.json"))
-        }
-        found = {**_read_listing(folder / "models.json"), **here, **found}
+    for folder in (PACKAGED, *([Path(own)] if own else [])):
+        found |= _read_listing(folder / "models.json")
+        found |= {path.parent.name: path.parent for path in folder.glob("*/card.json")}
     return dict(sorted(found.items()))
 
 
@@ -223,20 +215,16 @@ def runs_in(path: Path) -> list[Path]:
 
 def unknown_run(path: Path) -> CheckpointError:
     """Return the error for a path where no run is, and which is no model's name; close names are those in ``runs``."""
-    folder = Path("runs")
-    known, name = list_models(), path.as_posix()
+    known, name, folder = list_models(), path.as_posix(), Path("runs")
     there = [run.as_posix() for run in [*folder.glob("*"), *folder.glob("*/seed-*")]]
     otherwise = "give the path that `train` printed; `dglcell runs` lists runs, and `dglcell models` trained models"
-    close = did_you_mean(name, [*known, *there], None)
-    do = close or did_you_mean((folder / name).as_posix(), there, otherwise)
+    do = did_you_mean(name, [*known, *there]) or did_you_mean((folder / name).as_posix(), there, otherwise)
     if not NAME.fullmatch(name):
         return CheckpointError(f"run directory '{name}' not found", expected="a run directory", do=do)
-    seeds = sorted((folder / name).glob("seed-*"))[:1]
-    return CheckpointError(
-        f"run directory '{name}' not found, and no trained model is called so",
-        expected=f"a run directory, or one of {listing(known)}",
-        do=f"did you mean {seeds[0]}?" if seeds else do,
-    )
+    if seeds := sorted((folder / name).glob("seed-*")):
+        do = f"did you mean {seeds[0]}?"
+    what, expected = "not found, and no trained model is called so", f"a run directory, or one of {listing(known)}"
+    return CheckpointError(f"run directory '{name}' {what}", expected=expected, do=do)
 
 
 def unpack(path: Path) -> Path:
@@ -246,30 +234,22 @@ def unpack(path: Path) -> Path:
         CheckpointError: the file is no model.
     """
     folder = user_cache("models") / sha256_file(path)
-    if not RunDirectory(folder).card.is_file():
-        with atomic_directory(folder, overwrite=True) as partial:
-            _extract(path, partial)
-            check_files(partial)
+    if RunDirectory(folder).card.is_file():
+        return folder
+    with atomic_directory(folder, overwrite=True) as partial:
+        try:
+            with zipfile.ZipFile(path) as file:
+                odd = [name for name in file.namelist() if not FILE.fullmatch(name)]
+                size = sum(member.file_size for member in file.infolist())
+                if odd or size > max(BOMB_BYTES, BOMB_RATIO * path.stat().st_size):
+                    raise zipfile.BadZipFile(f"'{odd[0]}' in it" if odd else f"it unpacks to {size:,} bytes")
+                file.extractall(partial)
+        except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError, zlib.error) as error:
+            expected = "a file that `dglcell models RUN -o NAME.zip` wrote"
+            what = f"'{path}' is no trained model in one file"
+            raise CheckpointError(what, got=error, expected=expected, do="copy or fetch it again") from error
+        check_files(partial)
     return folder
-
-
-def _extract(path: Path, folder: Path) -> None:
-    """Write only the files that belong to a model, and refuse those that are too large."""
-    try:
-        with zipfile.ZipFile(path) as file:
-            names = [member.filename for member in file.infolist()]
-            size = sum(member.file_size for member in file.infolist())
-            odd = [name for name in names if not FILE.fullmatch(name)]
-            if odd or size > max(BOMB_BYTES, BOMB_RATIO * path.stat().st_size):
-                raise zipfile.BadZipFile(f"'{odd[0]}' in it" if odd else f"it unpacks to {size:,} bytes")
-            file.extractall(folder)
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError, zlib.error) as error:
-        raise CheckpointError(
-            f"'{path}' is no trained model in one file",
-            got=error,
-            expected="a file that `dglcell models RUN -o NAME.zip` wrote",
-            do="copy or fetch it again",
-        ) from error
 
 
 def cell_of_run(directory: RunDirectory) -> CellGraph:

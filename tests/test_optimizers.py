@@ -44,7 +44,7 @@ def test_options_reach_the_optimiser() -> None:
         (OptimizerConfig("AdamW", options={"momentum": 0.9}), r"AdamW refuses these settings\n  got: .*momentum"),
         (OptimizerConfig("SGD", options={"nesterov": True}), "SGD refuses these settings"),
         (OptimizerConfig("AdamW", options={"betas": [2.0, 0.9]}), "AdamW refuses these settings"),
-        (OptimizerConfig(weight_decay=-1.0), "`optimizer.weight_decay` must not be negative"),
+        (OptimizerConfig(weight_decay=-1.0), "`optimizer.weight_decay` is too small"),
         (OptimizerConfig(lr=0.0), r"`optimizer.lr` must be positive\n  got: +0.0"),
         (OptimizerConfig(lr=-1.0), "`optimizer.lr` must be positive"),
         (OptimizerConfig(lr=math.nan), "`optimizer.lr` is no finite number"),

@@ -80,39 +80,24 @@ def add_configuration(parser: argparse.ArgumentParser, *, optional: bool = False
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     """Add the run directory, and ``--checkpoint``."""
-    parser.add_argument(
-        "run_directory",
-        type=Path,
-        metavar="RUN",
-        help="run directory, as printed by `train`, or a trained model's name",
-    )
-    parser.add_argument(
-        "--checkpoint",
-        help="best_loss, best_pearson, best_average_precision, last, or a path (default: trainer.checkpoint)",
-    )
+    run = "run directory, as printed by `train`, or a trained model's name"
+    parser.add_argument("run_directory", type=Path, metavar="RUN", help=run)
+    checkpoint = "best_loss, best_pearson, best_average_precision, last, or a path (default: trainer.checkpoint)"
+    parser.add_argument("--checkpoint", help=checkpoint)
 
 
 def add_raw(parser: argparse.ArgumentParser) -> None:
     """Add the option ``--raw``."""
-    parser.add_argument(
-        "--raw", metavar="DIR", help="folder of raw files (default: $DGLCELL_RAW, else ~/.cache/dglcell/raw)"
-    )
+    folder = "folder of raw files (default: $DGLCELL_RAW, else ~/.cache/dglcell/raw)"
+    parser.add_argument("--raw", metavar="DIR", help=folder)
 
 
 def add_reading(parser: argparse.ArgumentParser) -> None:
     """Add the options for how a table of strains is read."""
-    parser.add_argument(
-        "--condition",
-        type=condition,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a condition of all strains that the model sees, e.g. medium=glycerol; may be repeated",
-    )
-    parser.add_argument(
-        "--columns", nargs="+", default=[], metavar="COLUMN", help="columns of genes, if not gene_1, … or genes"
-    )
-    parser.add_argument("--aliases", metavar="FILE", help="table of other names of genes (default: as in training)")
+    add, seen = parser.add_argument, "a condition of all strains, e.g. medium=glycerol; may be repeated"
+    add("--condition", type=condition, action="append", default=[], metavar="NAME=VALUE", help=seen)
+    add("--columns", nargs="+", default=[], metavar="COLUMN", help="columns of genes, if not gene_1, … or genes")
+    add("--aliases", metavar="FILE", help="table of other names of genes (default: as in training)")
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:

@@ -32,16 +32,20 @@ biology.
 """
 
 
+TABLES = (".csv", ".tsv", ".txt", ".gz", ".parquet", ".xlsx")
+"""Words that end so are tables, also where no such file exists."""
+
+DECIMAL_COMMA = re.compile(r":([0-9]*,[0-9]+(?:e-?[0-9]+)?)(?![\w.:])", re.ASCII)
+"""A strength is written so with a decimal comma, which stands between genes here."""
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for which strains are explained, and where the table goes."""
     add_run(parser)
-    parser.add_argument(
-        "strains", nargs="+", metavar="STRAIN", help='genes of a strain, e.g. "b0008 b2464:0.3"; or a table'
-    )
-    parser.add_argument(
-        "--output", "-o", type=Path, metavar="FILE", help="table of subsets and sources, .csv (default: print them)"
-    )
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="bars of the largest changes, .png")
+    add = parser.add_argument
+    add("strains", nargs="+", metavar="STRAIN", help='genes of a strain, e.g. "b0008 b2464:0.3"; or a table')
+    add("--output", "-o", type=Path, metavar="FILE", help="table of subsets and sources, .csv (default: print them)")
+    add("--picture", type=Path, metavar="FILE", help="bars of the largest changes, .png")
     add_overwrite(parser)
     add_reading(parser)
     add_device(parser)
@@ -99,32 +103,19 @@ def _table(options: argparse.Namespace) -> Path | None:
     paths = [text for text in paths if Path(text).is_file() or Path(text).suffix in TABLES]
     if not paths:
         for text in options.strains:
-            _refuse_decimal_comma(text)
+            found = DECIMAL_COMMA.search(text)
+            if found:
+                point = found[1].replace(",", ".")
+                raise ConfigError(
+                    "a strength has a decimal comma",
+                    got=f"`{found[1]}` in '{text}'",
+                    expected="a decimal point, because a comma stands between genes here",
+                    do=f"write `{point}`; if the comma is to stand between genes, write a space in its place",
+                )
         return None
     if len(options.strains) > 1:
         raise ConfigError("a table stands alone", got=" ".join(options.strains), expected="a table, or names of genes")
     return Path(paths[0])
-
-
-DECIMAL_COMMA = re.compile(r":([0-9]*,[0-9]+(?:e-?[0-9]+)?)(?![\w.:])", re.ASCII)
-"""A strength is written so with a decimal comma, which stands between genes here."""
-
-
-def _refuse_decimal_comma(text: str) -> None:
-    """Refuse a strain of the command line whose strength has a decimal comma."""
-    found = DECIMAL_COMMA.search(text)
-    if found:
-        point = found[1].replace(",", ".")
-        raise ConfigError(
-            "a strength has a decimal comma",
-            got=f"`{found[1]}` in '{text}'",
-            expected="a decimal point, because a comma stands between genes here",
-            do=f"write `{point}`; if the comma is to stand between genes, write a space in its place",
-        )
-
-
-TABLES = (".csv", ".tsv", ".txt", ".gz", ".parquet", ".xlsx")
-"""Words that end so are tables, also where no such file exists."""
 
 
 def _strains(options: argparse.Namespace, table: Path | None, predictor: Predictor) -> Strains:

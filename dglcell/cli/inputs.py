@@ -11,6 +11,7 @@ import sys
 import textwrap
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from dglcell.cli.arguments import add_overwrite, add_raw, check_outputs, load
 from dglcell.errors import ConfigError, count, printable
@@ -19,60 +20,48 @@ INIT_HELP = "write the file of your own experiment"
 INIT_EPILOG = """\
   dglcell init mine --table strains.csv --cell textbook
   dglcell init collins --screen collins2007 --split gene_disjoint
-Without a table or a screen, the command asks for them. It chooses model, link, split, batch, epochs and warm-up, and
-writes the reason for each above it. It reads the strains and compares them with the cell graph.
-Columns of strengths, media, conditions, alleles and sequences of guides are found by their names.
-Genes may have standard names, aliases, or the names that a metabolic model has for them. All faults of the table are
-listed by line. With --write-clean FILE, a copy without them is written, and the experiment reads the copy. Files that
-the cell graph needs are offered for download; --fetch downloads them without asking."""
+Without a table or a screen, the command asks for them. It reads the strains, compares them with the cell graph, chooses
+settings, and writes the reason for each above it. Columns of strengths, media, conditions, alleles and guides are found
+by their names. Genes may have other names than systematic ones. All faults of the table are listed by line. With
+--write-clean FILE, a copy without them is written, and the experiment reads the copy."""
+
+
+FETCH_EPILOG = """\
+--all downloads everything that an experiment reads: screens, networks, gene sets, models. A file is kept only if it is
+complete, with the right size and hash; one that exists is only checked. If no hash is published, that of the first
+download is recorded, and later downloads must have the same one.
+
+  dglcell data fetch --all conf/101-collins2007/set_operator_random.yaml
+  dglcell data fetch kuzmin2018 genes/essential_genes_reference.txt.gz
+"""
 
 
 def add_init(parser: argparse.ArgumentParser) -> None:
     """Add the options for the strains, the cell graph and the model of a new experiment."""
-    parser.add_argument("file", type=Path, metavar="NAME", help="name of the experiment; writes NAME.yaml")
+    add = parser.add_argument
+    add("file", type=Path, metavar="NAME", help="name of the experiment; writes NAME.yaml")
     strains = parser.add_mutually_exclusive_group()
     strains.add_argument("--table", type=Path, metavar="FILE", help="table (CSV, TSV, .xlsx, Parquet), a row a strain")
     strains.add_argument("--screen", metavar="NAME", help="published screen, named as in `dglcell data list`")
-    parser.add_argument(
-        "--cell", help="yeast (default), ecoli-core, ecoli, or a metabolic model by name or path", default="yeast"
-    )
-    parser.add_argument("--split", default="random", metavar="KIND", help="kind of split (default: random)")
-    parser.add_argument(
-        "--model", metavar="NAME", help="hetero_cell or set_operator, with settings for it (default: by the labels)"
-    )
-    parser.add_argument("--genes", nargs="+", default=[], metavar="COLUMN", help="columns of genes (default: by name)")
-    parser.add_argument("--phenotypes", nargs="+", default=[], metavar="COLUMN", help="default: others with numbers")
-    parser.add_argument(
+    add("--cell", default="yeast", help="yeast (default), ecoli-core, ecoli, or a metabolic model by name or path")
+    add("--split", default="random", metavar="KIND", help="kind of split (default: random)")
+    add("--model", metavar="NAME", help="hetero_cell or set_operator, with settings for it (default: by the labels)")
+    add("--genes", nargs="+", default=[], metavar="COLUMN", help="columns of genes (default: by name)")
+    add("--phenotypes", nargs="+", default=[], metavar="COLUMN", help="default: others with numbers")
+    add(
         "--strengths", nargs="*", metavar="COLUMN", help="what is left of each gene (default: by name; none: no COLUMN)"
     )
-    parser.add_argument(
-        "--conditions", nargs="*", metavar="COLUMN", help="media, doses, alleles (default: by name; none: no COLUMN)"
-    )
-    parser.add_argument("--aliases", metavar="FILE", help="table of other names of genes, such as common ones")
-    parser.add_argument(
-        "--na-values",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="WORD",
-        help='cells that mean "not measured", such as ND; --na-values=-9 where a word begins with a minus sign',
-    )
-    parser.add_argument(
-        "--keep-blank", action="store_true", help="rows with a blank gene are no faults, however few they are"
-    )
-    parser.add_argument(
-        "--ignore",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="NAME",
-        help="names in the place of a gene that stand for no deletion, as those of controls: ctrl, 'control_*'",
-    )
-    parser.add_argument(
-        "--average", action="store_true", help="rows of the same strain are replicates, however much they differ"
-    )
-    parser.add_argument("--write-clean", type=Path, metavar="FILE", help="write a copy without faults, and read that")
-    parser.add_argument("--fetch", action="store_true", help="download missing files of the cell graph without asking")
+    add("--conditions", nargs="*", metavar="COLUMN", help="media, doses, alleles (default: by name; none: no COLUMN)")
+    add("--aliases", metavar="FILE", help="table of other names of genes, such as common ones")
+    several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
+    absent = 'cells that mean "not measured", such as ND; --na-values=-9 where a word begins with a minus sign'
+    add("--na-values", metavar="WORD", help=absent, **several)
+    add("--keep-blank", action="store_true", help="rows with a blank gene are no faults, however few they are")
+    controls = "names in the place of a gene that stand for no deletion, as those of controls: ctrl, 'control_*'"
+    add("--ignore", metavar="NAME", help=controls, **several)
+    add("--average", action="store_true", help="rows of the same strain are replicates, however much they differ")
+    add("--write-clean", type=Path, metavar="FILE", help="write a copy without faults, and read that")
+    add("--fetch", action="store_true", help="download missing files of the cell graph without asking")
     add_overwrite(parser)
     add_raw(parser)
 
@@ -84,25 +73,22 @@ def init(options: argparse.Namespace) -> None:
 
     file = options.file.with_name(options.file.name.removesuffix(".yaml") + ".yaml")
     check_outputs(options, file, options.write_clean)
-    confirm = _agree if options.fetch else _ask_to_download if sys.stdin.isatty() else None
+
+    def confirm(question: str) -> bool:
+        if options.fetch:
+            print(question.partition(" Download?")[0], file=sys.stderr)
+        return options.fetch or input(question).strip().lower() in ("", "y", "yes")
+
+    can_ask = sys.stdin.isatty()
     given = {one.name: getattr(options, one.name) for one in fields(Wanted) if one.name != "confirm"}
-    wanted = Wanted(**{**given, "file": file, "confirm": confirm})
+    wanted = Wanted(**{**given, "file": file, "confirm": confirm if options.fetch or can_ask else None})
     if wanted.table is None and wanted.screen is None:
-        if not sys.stdin.isatty():
+        if not can_ask:
             raise ConfigError("which strains?", expected="`--table FILE` or `--screen NAME`")
         wanted = ask(wanted, input)
     said = write_experiment(wanted)
     if not options.quiet:
         print(f"{said}\n\n{file} is written. Train with `dglcell train {shlex.quote(str(file))}`.")
-
-
-def _agree(question: str) -> bool:
-    print(question.partition(" Download?")[0], file=sys.stderr)
-    return True
-
-
-def _ask_to_download(question: str) -> bool:
-    return input(question).strip().lower() in ("", "y", "yes")
 
 
 def data_build(options: argparse.Namespace) -> None:
@@ -145,11 +131,8 @@ def data_fetch(options: argparse.Namespace) -> None:
     from dglcell.files.atomic import raw_folder
 
     if bool(options.sources) == bool(options.config):
-        raise ConfigError(
-            "what shall be fetched?",
-            got="names and an experiment" if options.config else "nothing",
-            expected="names, or --all EXPERIMENT.yaml",
-        )
+        got = "names and an experiment" if options.config else "nothing"
+        raise ConfigError("what shall be fetched?", got=got, expected="names, or --all EXPERIMENT.yaml")
     raw, wanted = options.raw, [need for name in options.sources for need in named(name)]
     if options.config:
         config = load(options)
@@ -173,11 +156,8 @@ def graph_describe(options: argparse.Namespace) -> None:
     run = options.config if options.config.exists() else find_model(str(options.config))
     if run is not None and run.is_dir():
         if options.overrides:
-            raise ConfigError(
-                f"run '{options.config}' has the cell graph it was trained on",
-                got=" ".join(options.overrides),
-                do="leave the overrides out, or describe an experiment's file",
-            )
+            what, do = f"run '{options.config}' has the cell graph it was trained on", "leave the overrides out"
+            raise ConfigError(what, got=" ".join(options.overrides), do=f"{do}, or describe an experiment's file")
         cell = cell_of_run(RunDirectory(run))
     else:
         config = load(options)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,11 +28,9 @@ class Step(NamedTuple):
     said: str  #: what its submission is said to do
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """A job runs an experiment with SLURM, as one run or an array of runs."""
 
-    file: Path  #: of the experiment
     config: Config
     runs: list[Path]  #: run directory of each member of the array
     main: Step  #: the runs themselves
@@ -43,18 +40,16 @@ class Job:
 
 def add_sweep(parser: argparse.ArgumentParser) -> None:
     """Add the options that make a job array."""
-    parser.add_argument("--seeds", metavar="LIST", help="e.g. 0-4 or 0,3,7: a member of a job array each")
-    parser.add_argument(
-        "--split-seeds", action="store_true", help="divide the strains anew for every seed: split.seed is the seed too"
-    )
-    parser.add_argument("--sweep", action="append", default=[], metavar="key=a,b", help=SWEEP_HELP)
+    add, divided = parser.add_argument, "divide the strains anew for every seed: split.seed is the seed too"
+    add("--seeds", metavar="LIST", help="e.g. 0-4 or 0,3,7: a member of a job array each")
+    add("--split-seeds", action="store_true", help=divided)
+    add("--sweep", action="append", default=[], metavar="key=a,b", help=SWEEP_HELP)
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Add the option for where scripts are written."""
-    parser.add_argument(
-        "--output", "-o", metavar="PATH", help="write it here; into a folder (FOLDER/) as FOLDER/EXPERIMENT.sh"
-    )
+    where = "write it here; into a folder (FOLDER/) as FOLDER/EXPERIMENT.sh"
+    parser.add_argument("--output", "-o", metavar="PATH", help=where)
     add_overwrite(parser)
 
 
@@ -68,9 +63,8 @@ def experiments(path: Path) -> list[Path]:
         return [experiment_file(path)]
     found = [file for file in sorted(path.rglob("*.yaml")) if file.resolve().parent.name[0].isdigit()]
     if not found:
-        raise ConfigError(
-            f"no numbered experiment is in '{path}'", expected="files in folders like conf/101-collins2007"
-        )
+        expected = "files in folders like conf/101-collins2007"
+        raise ConfigError(f"no numbered experiment is in '{path}'", expected=expected)
     return found
 
 
@@ -106,7 +100,7 @@ def make_job(options: argparse.Namespace, file: Path, *, pipeline: bool = False)
             steps.insert(0, Step(f"build.{store.name}", script, "it builds the store"))
         name = name_of_runs(f"{name}.report", sweep, config.seed)
         steps.append(Step(name, render_comparison(config, file, runs, page), f"it compares the runs in {page}"))
-    return Job(file, config, runs, main, steps, measured)
+    return Job(config, runs, main, steps, measured)
 
 
 def render(options: argparse.Namespace) -> None:
@@ -144,9 +138,15 @@ def _is_up_to_date(path: Path, job: Job) -> bool:
 def submit(options: argparse.Namespace) -> None:
     """Run ``dglcell job submit``: nothing is submitted unless SLURM would take everything."""
     if options.dry_run:
-        _show(options)
+        for file in experiments(options.config):
+            job = make_job(options, file, pipeline=options.pipeline)
+            print(f"# {file}: {count(len(job.runs), 'job')}, {', '.join(map(str, job.runs))}")
+            if job.measured:
+                print(f"# {job.measured}")
+            print(*(step.script for step in job.steps), sep="\n")
+        print("# nothing was submitted")
         return
-    from dglcell.cluster.scripts import queued, refuse_overlap
+    from dglcell.cluster.scripts import queued, refuse_overlap, submit_script
 
     jobs = _check(options)
     there = queued(Path.cwd())
@@ -155,32 +155,14 @@ def submit(options: argparse.Namespace) -> None:
     for job in jobs:
         after: list[str] = []
         for step in job.steps:
-            number = _submitted(job, step, there, after)
-            # It is cancelled when the step before it has failed.
-            after = [f"--dependency=afterok:{number}", "--kill-on-invalid-dep=yes"]
-
-
-def _show(options: argparse.Namespace) -> None:
-    """Print what would be submitted; SLURM is not asked."""
-    for file in experiments(options.config):
-        job = make_job(options, file, pipeline=options.pipeline)
-        print(f"# {file}: {count(len(job.runs), 'job')}, {', '.join(map(str, job.runs))}")
-        if job.measured:
-            print(f"# {job.measured}")
-        print(*(step.script for step in job.steps), sep="\n")
-    print("# nothing was submitted")
-
-
-def _submitted(job: Job, step: Step, there: dict[str, str], after: list[str]) -> str:
-    """Submit a script unless its job is queued, and return the job's number."""
-    from dglcell.cluster.scripts import submit_script
-
-    if step.name in there:
-        print(f"job {there[step.name]} is queued or running already: {step.name}")
-        return there[step.name]
-    number = there[step.name] = submit_script(step.script, Path.cwd(), job.config.slurm.logs, step.name, *after)
-    print(f"job {number} submitted; {step.said}")
-    return number
+            if step.name in there:
+                print(f"job {there[step.name]} is queued or running already: {step.name}")
+            else:
+                logs = job.config.slurm.logs
+                there[step.name] = submit_script(step.script, Path.cwd(), logs, step.name, *after)
+                print(f"job {there[step.name]} submitted; {step.said}")
+            # The next one is cancelled when this one has failed.
+            after = [f"--dependency=afterok:{there[step.name]}", "--kill-on-invalid-dep=yes"]
 
 
 def _check(options: argparse.Namespace) -> list[Job]:
@@ -188,7 +170,7 @@ def _check(options: argparse.Namespace) -> list[Job]:
     from dglcell.cluster.scripts import resources, try_script
     from dglcell.training.prepare import store_path
 
-    jobs, refused, files = [], 0, experiments(options.config)
+    jobs, files = [], experiments(options.config)
     for file in files:
         try:
             job = make_job(options, file, pipeline=options.pipeline)
@@ -206,9 +188,7 @@ def _check(options: argparse.Namespace) -> list[Job]:
             if len(files) == 1:
                 raise
             print(f"{file}: {error}", file=sys.stderr)
-            refused += 1
-    if refused:
-        raise DglcellError(
-            f"{refused} of {len(files)} experiments would be refused", do="mend them, or submit one by one"
-        )
+    if len(jobs) < len(files):
+        what = f"{len(files) - len(jobs)} of {len(files)} experiments would be refused"
+        raise DglcellError(what, do="mend them, or submit one by one")
     return jobs

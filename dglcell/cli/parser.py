@@ -66,21 +66,20 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong and exit with status 2."""
+        message = message.removesuffix(", key=value")
         wrong = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)|unrecognized arguments: (--?[\w-]+)", message)
         if wrong:
             known = re.findall(r"[\w-]+", wrong[2]) if wrong[2] else [*self._option_string_actions]
             close = difflib.get_close_matches(wrong[1] or wrong[3], known, n=1)
+            hint = f"; did you mean '{close[0]}'?" if close else ""
             if wrong[2] and "VERB" in message:
                 # The nearest verb and the place where verbs are described replace argparse's list of all verbs.
-                message = f"no verb is called '{wrong[1]}'"
-                after = f"; did you mean '{close[0]}'?" if close else ""
-                super().error(printable(f"{message}{after or ';'} `{self.prog} --help` lists them"))
-            after_verb = wrong[3] in ("-q", "-v", "--quiet", "--verbose")
-            key = KEYS_FOR_OPTIONS.get(wrong[3] or "") if "key=value" in self.format_usage() else None
-            hint = "; give it after the verb" if after_verb else f"; did you mean '{close[0]}'?" if close else ""
-            message += hint
-            message += f"; set {key}" if key else ""
-        message = message.removesuffix(", key=value")
+                message = f"no verb is called '{wrong[1]}'{hint or ';'} `{self.prog} --help` lists them"
+            else:
+                after_verb = wrong[3] in ("-q", "-v", "--quiet", "--verbose")
+                key = KEYS_FOR_OPTIONS.get(wrong[3] or "") if "key=value" in self.format_usage() else None
+                message += "; give it after the verb" if after_verb else hint
+                message += f"; set {key}" if key else ""
         super().error(printable(message))
 
 
@@ -177,23 +176,12 @@ def _add_data(group: Group) -> None:
     stats = _verb(data, "stats", inputs.data_stats, "describe a store: phenotypes, deletions, genes, provenance")
     stats.add_argument("store", type=Path, metavar="STORE")
     stats.add_argument("--verify", action="store_true", help="only check every column of it against its hash")
-    fetch = _verb(
-        data,
-        "fetch",
-        inputs.data_fetch,
-        "download published files into the raw folder, and check them",
-        "--all downloads everything that an experiment reads: screens, networks, gene sets, models. Some tables are\n"
-        "converted from the published files. A file that exists is only checked. A file is kept only if it is\n"
-        "complete, with the right size and hash. If one download fails, the others continue. If no hash is\n"
-        "published, the hash of the first download is recorded, and later downloads must have the same one.\n\n"
-        "  dglcell data fetch --all conf/101-collins2007/set_operator_random.yaml\n"
-        "  dglcell data fetch kuzmin2018 genes/essential_genes_reference.txt.gz",
-    )
+    text = "download published files into the raw folder, and check them"
+    fetch = _verb(data, "fetch", inputs.data_fetch, text, inputs.FETCH_EPILOG)
     fetch.add_argument("--all", type=Path, dest="config", metavar="FILE", help="experiment whose files to download")
     fetch.add_argument("--addresses", action="store_true", help="only print the addresses of the files")
-    fetch.add_argument(
-        "sources", nargs="*", metavar="NAME", help="screen in `dglcell data list`, or path of a published file"
-    )
+    name = "screen in `dglcell data list`, or path of a published file"
+    fetch.add_argument("sources", nargs="*", metavar="NAME", help=name)
     fetch.set_defaults(overrides=[])
     add_raw(fetch)
     add_raw(_verb(data, "list", inputs.data_list, "list screens, networks, gene sets and metabolic models by name"))
@@ -203,9 +191,8 @@ def _add_graph(group: Group) -> None:
     graph = _group(group, "graph", "inspect cell graphs, networks and models")
     parser = _verb(graph, "describe", inputs.graph_describe, "describe the cell graph of an experiment or a run")
     parser.add_argument("config", type=Path, metavar="FILE|RUN", help="experiment, run directory or trained model")
-    parser.add_argument(
-        "overrides", nargs="*", metavar="key=value", help="keys of an experiment, e.g. cell.metabolism=false"
-    )
+    keys = "keys of an experiment, e.g. cell.metabolism=false"
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help=keys)
     add_raw(parser)
     parser.add_argument("--names", action="store_true", help="also print all gene names")
 

@@ -28,7 +28,6 @@ from dglcell.training.signals import StopSignals, is_rank_zero
 
 if TYPE_CHECKING:
     from dglcell.config.experiment import Config
-    from dglcell.metrics import ResultRow
 
 
 def check_wandb(mode: str) -> None:
@@ -160,13 +159,8 @@ are left out. This tests a model on a screen that it has not seen:
 def add_evaluate(parser: argparse.ArgumentParser) -> None:
     """Add the options for the strains on which a model is evaluated."""
     parser.add_argument("--on", type=Path, metavar="FILE", help="experiment whose strains to evaluate on")
-    parser.add_argument(
-        "--phenotype",
-        type=phenotype_pair,
-        action="append",
-        metavar="A=B",
-        help="with --on: compare phenotype A of the model with B of these strains (default: same names)",
-    )
+    pair = "with --on: compare phenotype A of the model with B of these strains (default: same names)"
+    parser.add_argument("--phenotype", type=phenotype_pair, action="append", metavar="A=B", help=pair)
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="with --on: keys of that experiment")
     add_raw(parser)
 
@@ -175,40 +169,33 @@ def evaluate(options: argparse.Namespace) -> None:
     """Run ``dglcell evaluate``."""
     from dglcell.trained_models import find_run
 
-    find_run(options.run_directory)  # before anything is imported that takes seconds
+    run = find_run(options.run_directory)  # before anything is imported that takes seconds
     from dglcell.machine.devices import threads
     from dglcell.report.page import format_results_table, lines_below
 
-    if options.on is None:
-        if options.phenotype:
-            raise ConfigError("--phenotype is given without --on", do="name the experiment with --on FILE")
-        if options.overrides:
-            raise ConfigError(
-                "keys are given without --on", got=" ".join(options.overrides), do="name the experiment with --on FILE"
-            )
+    color, do = sys.stdout.isatty(), "name the experiment with --on FILE"
+    if options.on is not None:
+        from dglcell.api import load as load_run
+        from dglcell.prediction.measured import rows_on
+
+        with threads(None):
+            runs = load_run(options.run_directory, checkpoint=options.checkpoint)
+            rows = rows_on(runs.members, runs.directories, options.on, keys_of(options), dict(options.phenotype or ()))
+        print(format_results_table(rows, color=color))
+        return
+    if options.phenotype:
+        raise ConfigError("--phenotype is given without --on", do=do)
+    if options.overrides:
+        raise ConfigError("keys are given without --on", got=" ".join(options.overrides), do=do)
+    from dglcell.report.run_files import read_run_config
+    from dglcell.runs.directory import RunDirectory
+    from dglcell.training.evaluate import evaluate_run
+
     with threads(None):
-        rows = _evaluated_rows(options)
-    print(format_results_table(rows, color=sys.stdout.isatty()))
-    if options.on is None:
-        from dglcell.report.run_files import read_run_config
-        from dglcell.runs.directory import RunDirectory
-
-        split = read_run_config(RunDirectory(find_run(options.run_directory))).split.kind
-        for sentence in lines_below(rows, split):
-            print(f"\n{printable(sentence)}")
-
-
-def _evaluated_rows(options: argparse.Namespace) -> list[ResultRow]:
-    if options.on is None:
-        from dglcell.trained_models import find_run
-        from dglcell.training.evaluate import evaluate_run
-
-        return evaluate_run(find_run(options.run_directory), options.checkpoint)
-    from dglcell.api import load as load_run
-    from dglcell.prediction.measured import rows_on
-
-    loaded = load_run(options.run_directory, checkpoint=options.checkpoint)
-    return rows_on(loaded.members, loaded.directories, options.on, keys_of(options), dict(options.phenotype or ()))
+        rows = evaluate_run(run, options.checkpoint)
+    print(format_results_table(rows, color=color))
+    for sentence in lines_below(rows, read_run_config(RunDirectory(run)).split.kind):
+        print(f"\n{printable(sentence)}")
 
 
 BASELINES_HELP = "fit the null models of an experiment without training its model"
@@ -230,14 +217,11 @@ finished run of the experiment.
 
 def add_baselines(parser: argparse.ArgumentParser) -> None:
     """Add the options for where results are written and whether a control is trained."""
-    parser.add_argument(
-        "--output", "-o", type=Path, metavar="FILE", help="file of results (default: RUNS/EXPERIMENT/baselines.json)"
-    )
+    add = parser.add_argument
+    add("--output", "-o", type=Path, metavar="FILE", help="file of results (default: RUNS/EXPERIMENT/baselines.json)")
     add_overwrite(parser)
-    parser.add_argument("--without-messages", action="store_true", help="also train the same model without messages")
-    parser.add_argument(
-        "--epochs", type=positive, metavar="N", help="epochs of that model (default: 8 times those of the experiment)"
-    )
+    add("--without-messages", action="store_true", help="also train the same model without messages")
+    add("--epochs", type=positive, metavar="N", help="epochs of that model (default: 8 times those of the experiment)")
 
 
 def baselines(options: argparse.Namespace) -> None:
@@ -273,9 +257,7 @@ More models can be in the folder that DGLCELL_MODELS names. A file models.json i
 they are first used: {"NAME": {"url": "https://…", "sha256": "…", "size": BYTES, "description": "…"}}.
 
 With --output a finished run is written as a trained model: a folder, or one file if its name ends in .zip. It has what
-predicts, the scores and a card. The state of the optimiser is left out, and so are settings of this machine. The cell
-graph is left out where it can be made from a metabolic model that cobra ships. If the output is an earlier model, its
-card says what you do not give.
+predicts, the scores and a card. If the output is an earlier model, its card says what you do not give.
 
   dglcell models runs/mine/seed-0 -o models/mine --organism 'S. cerevisiae' \\
       --licence 'CC BY 4.0' --limit 'It was trained on pairs of genes.'
@@ -285,21 +267,18 @@ card says what you do not give.
 
 def add_models(parser: argparse.ArgumentParser) -> None:
     """Add the model whose card is shown, and the options for a run that becomes one."""
-    parser.add_argument(
-        "name", nargs="?", metavar="NAME", help="a model's name, or the path of its folder or file; a run with --output"
-    )
+    name = "a model's name, or the path of its folder or file; a run with --output"
+    parser.add_argument("name", nargs="?", metavar="NAME", help=name)
     made = parser.add_argument_group("a run as a trained model")
     made.add_argument("--output", "-o", type=Path, metavar="MODEL", help="folder, or file that ends in .zip")
     made.add_argument("--organism", metavar="TEXT", help="whose cell it is")
     made.add_argument("--licence", metavar="TEXT", help="licence of the weights")
-    made.add_argument(
-        "--limit", dest="limits", action="append", metavar="TEXT", help="what users should know; may be given again"
-    )
+    limit = "what users should know; may be given again"
+    made.add_argument("--limit", dest="limits", action="append", metavar="TEXT", help=limit)
     made.add_argument("--description", metavar="TEXT", help="what it predicts (default: as in the experiment)")
     add_overwrite(made)
-    made.add_argument(
-        "--without-strains", action="store_true", help="leave out measured phenotypes of validation and test strains"
-    )
+    without = "leave out measured phenotypes of validation and test strains"
+    made.add_argument("--without-strains", action="store_true", help=without)
 
 
 def models(options: argparse.Namespace) -> None:
@@ -340,13 +319,8 @@ the runs of each experiment, and a CSV file next to it has these numbers. This n
 def add_report(parser: argparse.ArgumentParser) -> None:
     """Add the arguments for the runs and the page."""
     parser.add_argument("run_directories", nargs="+", type=Path, metavar="RUN", help="run directory of a finished run")
-    parser.add_argument(
-        "--output",
-        "-o",
-        type=Path,
-        metavar="FILE",
-        help="page (default: RUN/report.html; for several: comparison.html)",
-    )
+    page = "page (default: RUN/report.html; for several: comparison.html)"
+    parser.add_argument("--output", "-o", type=Path, metavar="FILE", help=page)
     add_overwrite(parser)
     parser.add_argument("--open", action="store_true", help="open the page in a browser")
 

@@ -10,5 +10,8 @@ PRECISIONS = ("32-true", "bf16")
 """These are the precisions of predictions: that of the weights, or bfloat16 for differences of strains, as in
 ``trainer.precision``."""
 
+UNKNOWN = ("refuse", "empty")
+"""Rows with genes that the cell graph lacks are treated in one of these ways."""
+
 RANKINGS = EFFECT, UNCERTAIN = "effect", "uncertain"
 """A ranking of predictions is by one of these."""

@@ -32,6 +32,7 @@ from dglcell.graph.model_files import SHIPPED
 from dglcell.graph.names import named_aliases
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.prediction import UNKNOWN
 from dglcell.prediction.conditions import (
     ANOTHER,
     Completion,
@@ -53,9 +54,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dglcell")
 
-UNKNOWN = ("refuse", "empty")
-"""These are the ways to treat rows with genes that the cell graph lacks."""
-
 
 @dataclass(frozen=True)
 class GenotypeTable:
@@ -76,11 +74,6 @@ class GenotypeTable:
 
     def __len__(self) -> int:
         return len(self.strains)
-
-    @property
-    def known(self) -> int:
-        """Return the number of strains whose genes are all in the cell graph."""
-        return int(self.is_known.sum())
 
     def part(self, first: int, last: int) -> GenotypeTable:
         """Return the rows from ``first`` to before ``last``."""
@@ -104,11 +97,7 @@ class GenotypeTable:
             yield replace(batch.perturbations, most=known.max_deletions)
 
     def with_column(self, name: str, values: Any) -> GenotypeTable:
-        """Return the table with another column.
-
-        Raises:
-            GenotypeError: the table has such a column already.
-        """
+        """Return the table with another column, which it must not have already."""
         assert self.frame is not None
         if name in self.frame:
             raise GenotypeError(f"column '{name}' is there already", do="rename or remove it")
@@ -124,40 +113,51 @@ class GenotypeColumns:
     names: Sequence[str] = ()
     trained_on: Sequence[str] = ()  #: gene columns of the table that the model was trained on
     aliases: AliasTable = field(default_factory=AliasTable)  #: other names of genes
-    #: ``refuse`` rows with genes that the cell graph lacks, or leave their predictions ``empty``
-    unknown: str = "refuse"
-    #: columns of strengths of the table that the model was trained on, in the order of ``trained_on``; there may be
-    #: none
+    unknown: str = UNKNOWN[0]  #: what is done about rows with genes that the cell graph lacks
+    #: columns of strengths of the table that the model was trained on, in the order of ``trained_on``, or none
     strengths: Sequence[str] = ()
     #: condition → its column in the table that the model was trained on
     conditions: Mapping[str, str] = field(default_factory=dict)
     #: the conditions that the model sees and strains say. If there are any, a strain need not change a gene.
     seen: Seen = field(default_factory=dict)
     learnt: bool = False  #: whether the model learns what is left of a gene where strains do not say it
-    #: columns of guides of the table that the model was trained on; None where it had none
-    guides: GuideConfig | None = None
-    #: adds what simulators compute of strains; None where the model sees nothing of that kind
-    complete: Completion | None = None
-    #: metabolic model of the cell, whose names and accessions are tried where a gene is unknown
-    model: str | None = None
+    guides: GuideConfig | None = None  #: columns of guides of the table that the model was trained on
+    complete: Completion | None = None  #: adds what simulators compute of strains, where the model sees that
+    model: str | None = None  #: metabolic model of the cell, whose names are tried where a gene is unknown
 
     @classmethod
     def of(
         cls, trained: Trained, names: Sequence[str] = (), aliases: str | None = None, unknown: str = "refuse"
     ) -> Self:
-        """Return how tables for a trained model are read.
+        """Return how tables for a trained model are read; ``aliases`` names other names of genes.
 
-        Args:
-            aliases: as for `aliases_of`.
-            unknown: as above.
+        Those of the training are taken where none are asked for, if their file is here.
+
+        Raises:
+            DataError: the file that is asked for does not exist.
+            GraphError: the names cannot be read.
         """
-        source = trained.config.data.source
-        csv = source.csv if source.name == "csv" else CsvConfig()
-        aliased, seen = aliases_of(trained, aliases), asked_of(trained)
-        learnt = bool(trained.config.model.strength_from)
-        strengths, guides, complete = csv.strengths, csv.guides, completion_of(trained)
-        conditions, model = csv.conditions, trained.config.cell.model
-        return cls(names, csv.genes, aliased, unknown, strengths, conditions, seen, learnt, guides, complete, model)
+        config, aliased = trained.config, AliasTable()
+        csv = config.data.source.csv if config.data.source.name == "csv" else CsvConfig()
+        try:
+            if known := aliases or csv.aliases:
+                aliased = named_aliases(known, config.paths.raw)[0]
+        except (DataError, GraphError):
+            if aliases:
+                raise
+        return cls(
+            names,
+            csv.genes,
+            aliased,
+            unknown,
+            csv.strengths,
+            csv.conditions,
+            asked_of(trained),
+            bool(config.model.strength_from),
+            csv.guides,
+            completion_of(trained),
+            config.cell.model,
+        )
 
     def find(self, header: Sequence[str], where: str) -> tuple[list[str], list[str]]:
         """Return the columns of genes, and those of strengths in the same order.
@@ -190,11 +190,7 @@ class GenotypeColumns:
         return genes, trained
 
     def rows_of(self, frame: pd.DataFrame) -> Rows:
-        """Return those columns of a DataFrame that strains are read from, as text.
-
-        Raises:
-            GenotypeError: columns are missing.
-        """
+        """Return those columns of a DataFrame that strains are read from, as text."""
         header = [str(name).strip() for name in frame.columns]
         genes, strengths = self.find(header, STRAINS)
         seen = chain.from_iterable((self.conditions.get(name, name), name, added_column(name)) for name in self.seen)
@@ -202,11 +198,7 @@ class GenotypeColumns:
         return Rows.of_frame(frame, [*dict.fromkeys([*genes, *strengths, *(set(others) & {*header})])])
 
     def read(self, rows: Rows, vocabulary: Vocabulary) -> GenotypeTable:
-        """Read the strains of a table.
-
-        Args:
-            rows: the table.
-            vocabulary: gene vocabulary of the model's cell graph.
+        """Read the strains of a table with the genes of the model's cell graph.
 
         Raises:
             GenotypeError: columns are missing, or rows are wrong, each of which is named.
@@ -228,52 +220,23 @@ class GenotypeColumns:
             kinds |= {"expected: one of": ANOTHER}
             do = [advice for kind, advice in kinds.items() if kind in text]
             raise IssuesError(rows, issues, "mend or remove them", *do)
-        return self._strains(changes, numbers, vocabulary, where)
-
-    def _strains(
-        self, changes: Changes, numbers: Sequence[NDArray[np.float32]], vocabulary: Vocabulary, where: str
-    ) -> GenotypeTable:
-        genes, row_of = vocabulary.indices(changes.names)[changes.genes], changes.row_of
-        is_known = np.bincount(row_of[genes < 0], minlength=len(changes.rows)) == 0
+        found, row_of = vocabulary.indices(changes.names)[changes.genes], changes.row_of
+        is_known = np.bincount(row_of[found < 0], minlength=len(rows)) == 0
         kept = is_known[row_of]
         offsets = np.concatenate([[0], np.cumsum(changes.numbers * is_known)])
-        strains = Strains(vocabulary.names, genes[kept].astype(np.int32), offsets)
+        strains = Strains(vocabulary.names, found[kept].astype(np.int32), offsets)
         lacking = [""] * len(is_known)
         for row in np.flatnonzero(~is_known).tolist():
-            names = changes.of_row(row)[0]
-            lacking[row] = ";".join(name for name in names if changes.meant[name] not in vocabulary)
-        strengths = changes.strengths
+            lacking[row] = ";".join(n for n in changes.of_row(row)[0] if changes.meant[n] not in vocabulary)
+        left = changes.strengths
         # Deletions alone cost less, and every model takes them.
-        if strengths is not None and (strengths.any() or self.learnt):
-            strengths = strengths[kept]
-            strains = replace(strains, strengths=strengths)
-            if strengths.max(initial=0) > STRONGEST:
-                log.warning(
-                    "%s: strengths up to %g look like percent: 1 is the wild type, and 0.3 a knock-down to 30 %%",
-                    where,
-                    strengths.max(),
-                )
+        if left is not None and (left.any() or self.learnt):
+            strains = replace(strains, strengths=left[kept])
+            if (most := left[kept].max(initial=0)) > STRONGEST:
+                said = "%s: strengths up to %g look like percent: 1 is the wild type, and 0.3 a knock-down to 30 %%"
+                log.warning(said, where, most)
         strains = with_conditions(strains, self.seen, np.transpose(numbers) if len(numbers) else [])
         return GenotypeTable(strains if self.complete is None else self.complete(strains), is_known, lacking, changes)
-
-
-def aliases_of(trained: Trained, asked: str | None = None) -> AliasTable:
-    """Read other names of genes: those asked for, or else those of the training where their file is here.
-
-    Raises:
-        DataError: the file that is asked for does not exist.
-        GraphError: the names cannot be read.
-    """
-    source = trained.config.data.source
-    known: str | None = asked or (source.csv.aliases if source.name == "csv" else None)
-    if known is None:
-        return AliasTable()
-    try:
-        return named_aliases(known, trained.config.paths.raw)[0]
-    except (DataError, GraphError):
-        if asked:
-            raise
-        return AliasTable()
 
 
 Genotypes = Iterable[Sequence[str] | Mapping[str, float]]
@@ -304,19 +267,13 @@ def read_strains(
     for name, values in conditions.items():
         if added_column(name) in frame.columns:
             raise GenotypeError(f"condition '{name}' is given twice", expected="with the strains, or beside them")
-        frame = frame.assign(**{added_column(name): _one_each(name, values, len(frame))})
+        one = isinstance(values, str) or not np.iterable(values)
+        given = [values] * len(frame) if one else list(values)
+        if len(given) != len(frame):
+            what, expected = f"condition '{name}' does not fit the strains", "one value for each strain, or one for all"
+            raise GenotypeError(what, got=f"{len(given):,} values for {len(frame):,} strains", expected=expected)
+        frame = frame.assign(**{added_column(name): given})
     return frame, how.read(how.rows_of(frame), vocabulary)
-
-
-def _one_each(condition: str, given: Any, number: int) -> list[Any]:
-    values = [given] * number if isinstance(given, str) or not np.iterable(given) else list(given)
-    if len(values) != number:
-        raise GenotypeError(
-            f"condition '{condition}' does not fit the strains",
-            got=f"{len(values):,} values",
-            expected=f"one for each of {number:,} strains, or one for all",
-        )
-    return values
 
 
 def _as_frame(strains: Genotypes | pd.DataFrame | Strains, how: GenotypeColumns) -> pd.DataFrame:

@@ -76,17 +76,12 @@ def values_of(seen: Seen, condition: str, first: Iterable[str] = ()) -> str:
 
 
 def check_conditions(seen: Seen, given: Iterable[str]) -> None:
-    """Refuse conditions that a model does not see.
-
-    Raises:
-        GenotypeError: naming the first, and those that the model sees.
-    """
+    """Refuse conditions that a model does not see."""
     for name in given:
         if name not in seen:
             expected = listing(f"{known} ({values_of(seen, known)})" for known in seen) or "none: the model sees none"
-            raise GenotypeError(
-                f"the model does not see a condition '{name}'", expected=expected, do=did_you_mean(name, seen)
-            )
+            what = f"the model does not see a condition '{name}'"
+            raise GenotypeError(what, expected=expected, do=did_you_mean(name, seen))
 
 
 def find_conditions(seen: Seen, header: Sequence[str], trained_on: Mapping[str, str], where: str) -> list[str]:
@@ -100,15 +95,16 @@ def find_conditions(seen: Seen, header: Sequence[str], trained_on: Mapping[str, 
         GenotypeError: a condition has no column, or several.
     """
     found = []
-    of_python = "in Python `conditions={NAME: VALUE}`"
-    otherwise = f"add such a column, or give one value for all: `--condition NAME=VALUE`, {of_python}"
+    otherwise = (
+        "add such a column, or give one value for all: `--condition NAME=VALUE`, in Python `conditions={NAME: VALUE}`"
+    )
     for name in seen:
         known = list(dict.fromkeys([trained_on.get(name, name), name, added_column(name)]))
         there = [column for column in known if column in header]
         if len(there) != 1:
+            are = "several columns are" if there else "no column is"
             raise GenotypeError(
-                f"{where}: {'several columns are' if there else 'no column is'} the condition '{name}', "
-                "which the model sees",
+                f"{where}: {are} the condition '{name}', which the model sees",
                 got=listing(there or header),
                 expected=f"a column {' or '.join(known)} with {values_of(seen, name)} in each row",
                 do="keep one of them" if there else did_you_mean(name, header, otherwise),
@@ -123,7 +119,6 @@ def read_conditions(
     """Return the conditions of the rows of a table as `condition_number` does, and what is wrong with them.
 
     Args:
-        rows: the table.
         columns: the columns of the conditions, in their order; some may be those of ``guides``.
     """
     import pandas as pd
@@ -146,12 +141,7 @@ def read_conditions(
 def guide_columns(seen: Seen, guides: GuideConfig | None, rows: Rows, where: str) -> dict[str, Sequence[object]]:
     """Return the conditions of the guides of a table, as far as the model sees them.
 
-    There are none where the table has no guides, or the conditions themselves.
-
-    Args:
-        seen: the conditions that the model sees.
-        guides: columns of guides in the table that the model was trained on; None where it had none.
-        where: the place of the table, for the message.
+    There are none where the training or the table has no guides, or the table has the conditions themselves.
 
     Raises:
         GenotypeError: sequences of guides are no sequences.
@@ -201,13 +191,7 @@ def condition_number(seen: Seen, condition: str, value: object, otherwise: str |
 
 
 def with_conditions(strains: Strains, seen: Seen, numbers_SC: ArrayLike) -> Strains:
-    """Return strains with the columns of the conditions that a model sees.
-
-    Args:
-        strains: S strains.
-        seen: C conditions.
-        numbers_SC: a row per strain of what `condition_number` returns.
-    """
+    """Return strains with what `condition_number` returns of each, [S, C], for the C conditions that a model sees."""
     numbers = np.asarray(numbers_SC, np.float32).reshape(len(strains), len(seen))
     columns = (Column(CONDITION, name, tuple(categories)) for name, categories in seen.items())
     found: dict[Column, NDArray[np.float32]] = dict(zip(columns, numbers.T.copy(), strict=True))
@@ -215,10 +199,9 @@ def with_conditions(strains: Strains, seen: Seen, numbers_SC: ArrayLike) -> Stra
 
 
 def wild_type_in(seen: Seen, given: Mapping[str, object], do: str) -> Strains:
-    """Return one strain that changes no gene, in conditions that all strains of a design shall have.
+    """Return one strain that changes no gene, in the conditions of all strains of a design.
 
     Args:
-        seen: the conditions that the model sees.
         given: condition → value.
         do: how conditions are given, for the message.
 

@@ -74,19 +74,14 @@ class Design:
             raise GenotypeError("a strength of the design is listed twice", got=listing(left), do="list each once")
         kind = KINDS.get(size, f"sets of {size} genes")
         if len(genes) < size:
-            raise GenotypeError(
-                f"no {kind}: there are too few genes", got=len(genes), expected=f"{size} or more", do="list more genes"
-            )
+            what, expected = f"no {kind}: there are too few genes", f"{size} or more"
+            raise GenotypeError(what, got=len(genes), expected=expected, do="list more genes")
         total = math.comb(len(genes), size) * max(1, len(left)) ** size
         if total > MOST_STRAINS:
             raise GenotypeError(f"too many {kind} to be numbered", got=f"{total:,}", do="list fewer genes")
         if start >= total:
-            raise GenotypeError(
-                f"`--start` lies behind the last of the {kind}",
-                got=f"{start:,}",
-                expected=f"0 … {total - 1:,}",
-                do="start earlier, or list more genes",
-            )
+            what, do = f"`--start` lies behind the last of the {kind}", "start earlier, or list more genes"
+            raise GenotypeError(what, got=f"{start:,}", expected=f"0 … {total - 1:,}", do=do)
         stop = total if limit is None else min(total, start + limit)
         return cls(tuple(genes), size, start, stop, left, background, names, complete)
 
@@ -96,11 +91,6 @@ class Design:
     def part(self, first: int, last: int) -> Design:
         """Return the strains from ``first`` to before ``last``, counted from the design's own first."""
         return replace(self, start=self.start + first, stop=self.start + last)
-
-    @property
-    def known(self) -> int:
-        """Return the number of strains whose genes are all in the cell graph, which is true of every design."""
-        return len(self)
 
     @property
     def is_known(self) -> NDArray[np.bool_]:
@@ -168,11 +158,7 @@ class Design:
         return made if self.complete is None else self.complete(made)
 
     def columns(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return the columns ``gene_1`` to ``gene_K``, dictionary-encoded, strengths and conditions.
-
-        Args:
-            names: names of the cell graph's genes.
-        """
+        """Return the columns ``gene_1`` …, dictionary-encoded, ``strength_1`` … and ``condition_<name>``."""
         numbers = np.arange(self.start, self.stop)
         found = {f"gene_{k + 1}": named(column, names) for k, column in enumerate(self.strains(numbers).T)}
         if self.strengths:
@@ -205,19 +191,16 @@ class Design:
         first = self.start
         while first < self.stop:
             number, shared = self._next_batch(first, size, worth_sharing)
-            yield self._batch(first, number, shared)
+            numbers = np.arange(first, first + number)
+            genes = torch.from_numpy(self.strains(numbers)).reshape(-1)
+            left = torch.from_numpy(self.left(numbers)).reshape(-1) if self.strengths else None
+            seen = None if self.background is None else self.background.to("cpu").perturbations.conditions
+            conditions = None if seen is None else seen.expand(number, -1)
+            if self.complete is not None:
+                conditions = self.chosen(numbers - self.start, self.names).to("cpu").perturbations.conditions
+            offsets = torch.arange(number + 1) * self.size
+            yield GenotypeBatch(genes, offsets, self.size, left, shared, conditions=conditions)
             first += number
-
-    def _batch(self, first: int, number: int, shared: tuple[int, ...]) -> GenotypeBatch:
-        numbers = np.arange(first, first + number)
-        genes = torch.from_numpy(self.strains(numbers)).reshape(-1)
-        left = torch.from_numpy(self.left(numbers)).reshape(-1) if self.strengths else None
-        seen = None if self.background is None else self.background.to("cpu").perturbations.conditions
-        conditions = None if seen is None else seen.expand(number, -1)
-        if self.complete is not None:
-            conditions = self.chosen(numbers - self.start, self.names).to("cpu").perturbations.conditions
-        offsets = torch.arange(number + 1) * self.size
-        return GenotypeBatch(genes, offsets, self.size, left, shared, conditions=conditions)
 
     def _next_batch(self, first: int, size: int, worth_sharing: int | None) -> tuple[int, tuple[int, ...]]:
         """Return how many strains the batch that begins with number ``first`` has, and the genes that they share."""
@@ -253,37 +236,27 @@ def every_gene(vocabulary: Vocabulary) -> list[int]:
 def read_genes(path: Path, vocabulary: Vocabulary) -> list[int]:
     """Read gene names, one a line, and return their indices in order; blank lines and text after ``#`` are left out.
 
-    Args:
-        vocabulary: gene vocabulary of the model's cell graph.
-
     Raises:
         GenotypeError: the file is missing or no text, or names are unknown or listed twice; all of these are counted.
     """
+    where, form = f"gene list '{path}'", "a text file, one gene name a line"
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (FileNotFoundError, IsADirectoryError) as error:
-        raise GenotypeError(f"gene list '{path}' not found", expected="a text file, one gene name a line") from error
+        raise GenotypeError(f"{where} not found", expected=form) from error
     except UnicodeDecodeError as error:
-        raise GenotypeError(
-            f"gene list '{path}' is not a text file", got=error, expected="a text file in UTF-8, one gene name a line"
-        ) from error
+        raise GenotypeError(f"{where} is not a text file", got=error, expected=f"{form}, in UTF-8") from error
     names = [name for line in lines if (name := line.partition("#")[0].strip())]
-    strange = [name for name in names if CONTROL.search(name)]
-    if strange:
-        raise GenotypeError(
-            f"gene list '{path}': a name has a control character",
-            got=ascii(strange[0]),
-            expected="a text file, one gene name a line",
-        )
+    if strange := [name for name in names if CONTROL.search(name)]:
+        raise GenotypeError(f"{where}: a name has a control character", got=ascii(strange[0]), expected=form)
     names = [vocabulary.find(name) for name in names]
     unknown = [name for name in dict.fromkeys(names) if name not in vocabulary]
     if unknown:
         raise GenotypeError(
-            f"gene list '{path}': the model does not know {len(unknown):,} of {len(names):,} genes",
+            f"{where}: the model does not know {len(unknown):,} of {len(names):,} genes",
             got=listing([unknown[0] + vocabulary.suggestion(unknown[0]), *unknown[1:]]),
             do="mend or remove them; `dglcell graph describe RUN --names` lists the genes of the model",
         )
-    if len(set(names)) < len(names):
-        twice = [name for name, times in Counter(names).items() if times > 1]
-        raise GenotypeError(f"gene list '{path}': genes are listed twice", got=listing(twice), do="list each once")
+    if twice := [name for name, times in Counter(names).items() if times > 1]:
+        raise GenotypeError(f"{where}: genes are listed twice", got=listing(twice), do="list each once")
     return [vocabulary.index(name) for name in names]

@@ -7,11 +7,10 @@ import tempfile
 import zipfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from dglcell.config.experiment import Config, PathsConfig, SlurmConfig, TrackingConfig
+from dglcell.config.experiment import PathsConfig, SlurmConfig, TrackingConfig
 from dglcell.config.read import to_yaml
 from dglcell.errors import ConfigError
 from dglcell.files.atomic import atomic_directory, atomic_file, sha256_file, write_json
@@ -35,11 +34,7 @@ class About:
     description: str | None = None  #: what it predicts; that of the experiment where no card has one
 
     def over(self, earlier: Card | None, run: RunFiles) -> About:
-        """Return all of it, with values of an earlier card or of the run in place of None.
-
-        Raises:
-            ConfigError: a value is given nowhere.
-        """
+        """Return all of it, with values of an earlier card or of the run in place of None."""
         found = {name: getattr(self, name) or getattr(earlier, name, None) for name in vars(self)}
         found["description"] = found["description"] or run.config["experiment"]["description"]
         lacking = [name for name, value in found.items() if not value]
@@ -96,10 +91,9 @@ def _earlier(output: Path) -> Card | None:
         return read_card(unpack(output))
     if output.exists():
         if not RunDirectory(output).card.is_file():
+            expected = "a new folder, an earlier model, or a file that ends in .zip"
             raise ConfigError(
-                f"'{output}' is there, and is no trained model",
-                expected="a new folder, an earlier model, or a file that ends in .zip",
-                do="choose another output",
+                f"'{output}' is there, and is no trained model", expected=expected, do="choose another output"
             )
         return read_card(output)
     return None
@@ -107,19 +101,28 @@ def _earlier(output: Path) -> Card | None:
 
 def _write(folder: Path, run: RunFiles, trained: Trained, about: About, strains: bool) -> None:
     there, here = run.directory, RunDirectory(folder)
-    kept = [there.environment, there.split, there.metrics, there.usage, there.results]
-    kept += [there.calibration, there.baselines]
-    if strains:
-        kept += [there.predictions(part) for part in run.predictions]
-    for path in kept:
+    kept = [there.environment, there.split, there.metrics, there.usage, there.results, there.calibration]
+    for path in [*kept, there.baselines, *(map(there.predictions, run.predictions) if strains else ())]:
         if path.is_file():
             shutil.copyfile(path, folder / path.name)
     environment = {**run.environment, "command": _anywhere(run.environment["command"])}
     write_json(here.environment, environment)
-    config = _neutral(trained.config)
+    config = replace(
+        trained.config,
+        data=replace(trained.config.data, store=None),
+        paths=PathsConfig(),
+        slurm=SlurmConfig(),
+        tracking=TrackingConfig(),
+        resume="auto",
+    )
     here.config.write_text(to_yaml(config), encoding="utf-8")
     here.checkpoints.mkdir()
-    torch.save(_predicting(trained.path, config), here.checkpoints / trained.path.name)
+    # What predicts, without the state of the optimiser, the loss or callbacks.
+    content, needed = read_checkpoint(trained.path), (WEIGHTS, "normaliser.")
+    content["state_dict"] = {k: x.clone() for k, x in content["state_dict"].items() if k.startswith(needed)}
+    content["dglcell"] = {**content["dglcell"], "config": to_yaml(config)}
+    kept_content = {name: content[name] for name in ("dglcell", "epoch", "global_step", "state_dict")}
+    torch.save(kept_content, here.checkpoints / trained.path.name)
     if is_shipped(config.cell):
         write_names(here.names, trained.cell.genes)
     else:
@@ -132,29 +135,6 @@ def _write(folder: Path, run: RunFiles, trained: Trained, about: About, strains:
 
 def _anywhere(command: str) -> str:
     return " ".join(word for word in command.split() if not word.startswith("paths."))
-
-
-def _neutral(config: Config) -> Config:
-    return replace(
-        config,
-        data=replace(config.data, store=None),
-        paths=PathsConfig(),
-        slurm=SlurmConfig(),
-        tracking=TrackingConfig(),
-        resume="auto",
-    )
-
-
-def _predicting(path: Path, config: Config) -> dict[str, Any]:
-    """Read what a checkpoint needs in order to predict, without the state of the optimiser, the loss or callbacks."""
-    content = read_checkpoint(path)
-    kept = {
-        name: tensor.clone()
-        for name, tensor in content["state_dict"].items()
-        if name.startswith((WEIGHTS, "normaliser."))
-    }
-    about = {**content["dglcell"], "config": to_yaml(config)}
-    return {"dglcell": about, "epoch": content["epoch"], "global_step": content["global_step"], "state_dict": kept}
 
 
 def is_shipped(cell: CellConfig) -> bool:

@@ -69,12 +69,7 @@ class Intervals:
         return [*classes, *(end for name, one in named if one.kind != CLASSIFICATION for end in interval_columns(name))]
 
     def columns(self, strains: Strains, predicted: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Return columns of intervals and probabilities (`Calibration.columns`).
-
-        Args:
-            strains: the strains, whose targets are genes of the cell graph.
-            predicted: columns of `prediction_columns`.
-        """
+        """Return the columns of `Calibration.columns`, given those of `prediction_columns`."""
         names = self.calibration.phenotypes
         values = {name: predicted[predicted_column(name)] for name in names}
         spread = {name: predicted[spread_column(name)] for name in names if spread_column(name) in predicted}
@@ -97,10 +92,6 @@ class Intervals:
                 what,
                 count(most, "gene"),
             )
-
-    def describe(self) -> dict[str, Any]:
-        """Describe what the intervals depend on beside the models, as plain containers."""
-        return {"interval": self.coverage}
 
 
 def _calibration_of(member: Trained, directory: Path) -> Calibration:

@@ -57,10 +57,8 @@ def rows_on(
     strains = _new_strains(members, directories, table, name)
     empty = sorted(one for one in set(measured.values()) if np.isnan(strains.phenotypes[one]).all())
     if empty:
-        raise DataError(
-            f"no strain of '{name}' that is left has a measured {' or '.join(empty)}",
-            do="evaluate on another experiment or phenotype, or choose other strains with keys of `data.source`",
-        )
+        do = "evaluate on another experiment or phenotype, or choose other strains with keys of `data.source`"
+        raise DataError(f"no strain of '{name}' that is left has a measured {' or '.join(empty)}", do=do)
     read = read_strains(strains, {}, GenotypeColumns.of(trained), trained.cell.genes)[1]
     labels = {one: strains.phenotypes[column] for one, column in measured.items()}
     rows, pairs = [], list(zip(members, directories, strict=True))
@@ -104,11 +102,8 @@ def _new_strains(members: Sequence[Trained], directories: Sequence[Path], table:
     if idle.any():
         log.info("%s: the wild type is left out, as the model sees no conditions", name)
     if not len(kept):
-        raise DataError(
-            f"no strain of '{name}' is left to evaluate the model on",
-            got=f"{len(table):,}; {said}",
-            do="choose an experiment with other strains, or a model that was not trained on these",
-        )
+        do = "choose an experiment with other strains, or a model that was not trained on these"
+        raise DataError(f"no strain of '{name}' is left to evaluate the model on", got=f"{len(table):,}; {said}", do=do)
     return table.take(kept)
 
 
@@ -135,11 +130,7 @@ def renamed(table: Strains, genes: Vocabulary) -> Strains:
 
 
 def strains_of_runs(members: Sequence[Trained], directories: Sequence[Path]) -> Keys:
-    """Return the strains that a member was trained on, or chosen by, as `identities`, ascending.
-
-    Raises:
-        CheckpointError: the store of a run is gone, or another one has its place.
-    """
+    """Return the strains that a member was trained on, or chosen by, as `identities`, ascending."""
     of_stores: dict[str, Keys] = {}  # several seeds may share a store
     found = []
     for member, path in zip(members, directories, strict=True):

@@ -64,18 +64,18 @@ class Ranking:
         Raises:
             ConfigError: the models do not predict the phenotype, or the ranking requires several seeds or intervals.
         """
-        chosen = phenotype_of(members[0].phenotypes, phenotype)
-        if by == UNCERTAIN and len(members) == 1 and not with_intervals:
+        known = members[0].phenotypes
+        if (phenotype not in known) if phenotype else len(known) > 1:
             raise ConfigError(
-                f"`--by {by}` requires several seeds or intervals",
-                got="one run",
-                do="give the folder of an experiment with several, or add `--interval 0.9`",
+                "strains are ranked by one phenotype",
+                got=phenotype or f"a model of {len(known)}",
+                expected=" or ".join(known),
+                do=did_you_mean(phenotype or "", known, "name one with `--phenotype`"),
             )
-        return cls(by, top, chosen)
-
-    def describe(self) -> dict[str, Any]:
-        """Describe what the order depends on beside the predictions, as plain containers."""
-        return {"by": self.by, "top": self.top, "phenotype": self.phenotype}
+        if by == UNCERTAIN and len(members) == 1 and not with_intervals:
+            do = "give the folder of an experiment with several, or add `--interval 0.9`"
+            raise ConfigError(f"`--by {by}` requires several seeds or intervals", got="one run", do=do)
+        return cls(by, top, phenotype or known[0])
 
     def first(self, table: Any) -> Any:
         """Return the first ``top`` rows of a pyarrow table, in order; of equal rows the earlier comes first."""
@@ -90,12 +90,9 @@ class Ranking:
         return table.take(np.argsort(-key, kind="stable")[: self.top])
 
     def merge(self, tables: Iterator[Any], genes: Vocabulary) -> Iterator[Any]:
-        """Merge tables that `first` has made into one table of the first rows, with standard names of genes.
+        """Merge tables that `first` has made, in the order of the design, into one table of the first rows.
 
-        Args:
-            tables: tables in the order of the design.
-            genes: vocabulary of the cell graph. Columns ``name_1`` and so on come behind those of genes, if it has any
-                names.
+        Columns ``name_1`` and so on come behind those of genes, if the vocabulary has standard names.
         """
         pa, _ = import_pyarrow()
         merged = functools.reduce(
@@ -106,26 +103,6 @@ class Ranking:
             names = pa.array([genes.standard(gene) for gene in merged[column].to_pylist()], pa.string())
             merged = merged.add_column(len(columns) + k, column.replace("gene_", "name_"), names)
         yield merged
-
-
-def phenotype_of(known: Sequence[str], asked: str | None) -> str:
-    """Return the phenotype that counts: the one that is asked for, or the only one.
-
-    Args:
-        known: phenotypes that the models predict.
-        asked: name of one of them; None if none is asked for.
-
-    Raises:
-        ConfigError: there is no such phenotype, or there are several and none is asked for.
-    """
-    if (asked not in known) if asked else len(known) > 1:
-        raise ConfigError(
-            "strains are ranked by one phenotype",
-            got=asked or f"a model of {len(known)}",
-            expected=" or ".join(known),
-            do=did_you_mean(asked or "", known, "name one with `--phenotype`"),
-        )
-    return asked or known[0]
 
 
 Rows = GenotypeTable | Design
@@ -144,11 +121,7 @@ def fitting_batch_of(members: Sequence[Trained]) -> int:
 
 
 def choose_for_design(members: Sequence[Trained], design: Design, precision: str) -> None:
-    """Choose how the strains of a design are computed, by the table of defaults (``Choices``).
-
-    Args:
-        members: one or several models, on the device where they are to predict.
-        precision: one of ``dglcell.prediction.PRECISIONS``.
+    """Choose how the strains of a design are computed, by the table of defaults (``Choices``) and one of `PRECISIONS`.
 
     Raises:
         ConfigError: half precision is asked for, and a model has no differences of strains.
@@ -158,11 +131,9 @@ def choose_for_design(members: Sequence[Trained], design: Design, precision: str
         if isinstance(model, CellModel) and model.own_graphs:
             model.choose_for_run(_device(member).type, len(design), precision)
         elif precision == "bf16":
-            raise ConfigError(
-                "bfloat16 is for differences between the states of strains, and this model has none",
-                got=f"--precision {precision} and a model `{model.config.name}`",
-                do="leave --precision out",
-            )
+            what = "bfloat16 is for differences between the states of strains, and this model has none"
+            got = f"--precision {precision} and a model `{model.config.name}`"
+            raise ConfigError(what, got=got, do="leave --precision out")
 
 
 def predict_rows(
@@ -238,8 +209,7 @@ def predict_table(
         members: one or several models, on the device where this runs.
         table: the whole table, with the column that says what predicts.
         output: file that is written; an older one is replaced. The standard output where None.
-        batch_size: strains per forward pass; as many as fit into memory where None.
-        intervals: as for `predict_rows`.
+        batch_size, intervals: as for `predict_rows`.
         ranks: which of several processes this is, each of which has read the whole table. They share the rows as
             those of `predict_design` do.
 
@@ -256,15 +226,14 @@ def predict_table(
         return False
     size = batch_size or fitting_batch_of(members)
     predict = functools.partial(predict_rows, members, batch_size=size, intervals=intervals)
-    about = {**_describe_models(members), **table.describe(), **({} if intervals is None else intervals.describe())}
+    about = _describe(members, intervals) | table.describe()
     parts = PartFiles(output, about, len(table), lambda: _rows_of_a_part(table, predict, size, ranks), replaces=True)
     pa, _ = import_pyarrow()
     _predict_parts(parts, table, ranks, lambda rows: pa.table(predict(rows)), lambda text: None)
 
     def write(path: Path, tables: Iterator[Any]) -> None:
         found = pa.concat_tables(tables)
-        predicted = {name: found[name].to_numpy() for name in found.column_names}
-        write_rows(path, output.suffix, table, predicted)
+        write_rows(path, output.suffix, table, {name: found[name].to_numpy() for name in found.column_names})
 
     return parts.join(write)
 
@@ -284,20 +253,17 @@ def predict_design(
 ) -> float | None:
     """Predict the strains of ``design`` in order and write them to ``output``.
 
-    Columns are ``gene_1`` to ``gene_K`` (names, dictionary-encoded), ``strength_1`` to ``strength_K`` and
-    ``condition_<name>`` where the design has any, ``predicted_<phenotype>`` in original units, in Parquet float32, and
-    of several models ``sd_<phenotype>`` (`prediction_columns`), and those of intervals. What is finished is kept in
-    `PartFiles`: the same call goes on with those that are missing, and does nothing where the output is complete.
+    Columns are those of the design, ``predicted_<phenotype>`` in original units, in Parquet float32, and of several
+    models ``sd_<phenotype>`` (`prediction_columns`), and those of intervals. What is finished is kept in `PartFiles`:
+    the same call goes on with those that are missing, and does nothing where the output is complete.
 
     Args:
         members: one or several models, on the device where this runs.
         output: a ``.parquet`` or ``.csv`` file that is not there yet, or is the one that this call would write; or,
             without a suffix, a folder of parts.
-        batch_size: strains per forward pass.
         ranking: which strains are written to a file, and in which order; all in the order of the design where None.
-        intervals: as for `predict_rows`.
+        batch_size, intervals, worth_sharing: as for `predict_rows`.
         ranks: which of several processes this is. Each takes some of the parts, and the last to finish joins them.
-        worth_sharing: as for `predict_rows`.
         report: function that gets a line of text for every part.
 
     Returns:
@@ -312,12 +278,13 @@ def predict_design(
     )
     if design.strengths:
         predict(design.part(0, 1))  # A model that refuses strengths does so before a folder of parts is made.
-    about = _describe_models(members) | design.describe() | ({} if ranking is None else ranking.describe())
+    about = _describe(members, intervals) | design.describe()
+    if ranking is not None:  # what the order depends on beside the predictions
+        about |= {"by": ranking.by, "top": ranking.top, "phenotype": ranking.phenotype}
     if (choices := getattr(members[0].model, "choices", None)) is not None and choices.half:
         about["differences"] = "bfloat16"
-    about |= {} if intervals is None else intervals.describe()
-    rows_of_a_part = functools.partial(_rows_of_a_part, design, predict, batch_size, ranks)
-    parts = PartFiles(output, about, len(design), rows_of_a_part, replaces=overwrite)
+    choose = functools.partial(_rows_of_a_part, design, predict, batch_size, ranks)
+    parts = PartFiles(output, about, len(design), choose, replaces=overwrite)
     if parts.joined:
         report(f"{output} is complete already")
         return 0.0
@@ -327,9 +294,8 @@ def predict_design(
     def make(rows: Design) -> Any:
         same = np.zeros(len(rows), np.int64)
         texts = rows.columns(genes.names) | {PREDICTED_BY: named(same, (predicted_by(members),))}
-        if ranking is None:
-            return pa.table(texts | predict(rows))
-        return ranking.first(pa.table(texts | predict(rows)))
+        table = pa.table(texts | predict(rows))
+        return table if ranking is None else ranking.first(table)
 
     def write(path: Path, tables: Iterator[Any]) -> None:
         write_tables(path, output.suffix, tables if ranking is None else ranking.merge(tables, genes), about)
@@ -346,12 +312,13 @@ def wild_type_of(members: Sequence[Trained], design: Design, phenotype: str) -> 
     return float(np.nan_to_num(found[0]))
 
 
-def _describe_models(members: Sequence[Trained]) -> dict[str, Any]:
+def _describe(members: Sequence[Trained], intervals: Intervals | None) -> dict[str, Any]:
     return {
         "checkpoint_sha256": [sha256_file(member.path) for member in members],
         "cell_sha256": members[0].cell.sha256,
         "units": dict(zip(members[0].phenotypes, members[0].units, strict=True)),
         "predicted_by": [predicted_by([member]) for member in members],
+        **({} if intervals is None else {"interval": intervals.coverage}),
     }
 
 
@@ -370,13 +337,7 @@ def _rows_of_a_part(rows: Rows, predict: Callable[[Rows], object], batch_size: i
 def _predict_parts(
     parts: PartFiles, rows: Rows, ranks: Ranks, make: Callable[[Any], Any], report: Callable[[str], None]
 ) -> float:
-    """Predict the parts of this process that are not finished, and return strains per second.
-
-    Args:
-        ranks: which process this is.
-        make: function that returns a pyarrow table of some of the strains.
-        report: is told of every part.
-    """
+    """Predict the parts of this process that are not finished, tell of each, and return strains per second."""
     mine = range(ranks.rank, len(parts), ranks.size)
     missing = parts.missing(mine)
     for number in set(mine).difference(missing):

@@ -37,9 +37,7 @@ def read_genotypes(
     with_spread: bool = False,
     more: Sequence[str] = (),
 ) -> GenotypeTable:
-    """Read and check every row before anything is predicted.
-
-    Empty cells of gene columns are left out. Other columns are kept as they are.
+    """Read and check every row before anything is predicted. Other columns than those of strains are kept as they are.
 
     Args:
         path: the table, as `read_rows` takes it.
@@ -96,15 +94,10 @@ def predicted_by(members: Sequence[Trained], phenotype: str | None = None) -> st
 
 
 def prediction_columns(phenotypes: Sequence[str], predicted_RST: NDArray[np.floating]) -> dict[str, NDArray[Any]]:
-    """Return columns of what one or several models predict, in original units.
+    """Return columns of what R models predict of T phenotypes, in original units.
 
-    Args:
-        phenotypes: T names.
-        predicted_RST: predictions of R models.
-
-    Returns:
-        ``predicted_<phenotype>``, the mean over the models; of several models also ``sd_<phenotype>``, the standard
-        deviation over them.
+    They are ``predicted_<phenotype>``, the mean over the models, and of several models ``sd_<phenotype>``, the standard
+    deviation over them.
     """
     columns: dict[str, NDArray[Any]] = {}
     for t, name in enumerate(phenotypes):
@@ -196,11 +189,11 @@ class PartFiles:
             self.joined = self.is_single and os.path.lexists(output) and not replaces
             if not self.joined:
                 self._begin(choose)
-            elif self._was_joined():
-                self._leave()
-            else:
+            elif not self._was_joined():
                 do = "name another file, or replace it: `--overwrite`"
                 raise DataError(f"'{output}' exists already; nothing was written", do=do)
+            elif self.folder.exists():
+                self.folder.replace(self._leaving)
         if self.joined:
             shutil.rmtree(self._leaving, ignore_errors=True)
 
@@ -217,11 +210,7 @@ class PartFiles:
         return [number for number in numbers if self._path(number).name not in there]
 
     def check(self, number: int) -> None:
-        """Refuse a finished part that is damaged.
-
-        Raises:
-            DataError: the part is damaged.
-        """
+        """Refuse a finished part that is damaged."""
         pa, pq = import_pyarrow()
         try:
             pq.read_metadata(self._path(number))
@@ -231,19 +220,12 @@ class PartFiles:
             raise DataError(f"'{self._path(number)}' is damaged", got=got, do=do) from error
 
     def write(self, number: int, table: Any) -> None:
-        """Write the rows of a part, a pyarrow table.
-
-        Raises:
-            DataError: there is no room; finished parts are kept.
-        """
+        """Write the rows of a part, a pyarrow table; where there is no room, finished parts are kept."""
         with self._writing(), atomic_file(self._path(number)) as partial:
             write_tables(partial, ".parquet", iter([table]))
 
     def join(self, write: Callable[[Path, Iterator[Any]], None]) -> bool:
-        """Make the output if all parts are there, and remove the parts.
-
-        Args:
-            write: function that writes the tables of all parts, in order, to a file.
+        """Make the output by ``write`` of the tables of all parts, in order, and remove the parts.
 
         Returns:
             Whether the output is complete; else other processes are still at work.
@@ -259,7 +241,7 @@ class PartFiles:
             with self._writing(), atomic_file(self.output) as partial:
                 # `read_table` would take the names of parent folders for columns.
                 write(partial, (pq.ParquetFile(self._path(number)).read() for number in range(len(self))))
-            self._leave()
+            self.folder.replace(self._leaving)
         # The folder is removed last: as long as it exists, it proves that a CSV is complete.
         shutil.rmtree(self._leaving, ignore_errors=True)
         return True
@@ -271,9 +253,8 @@ class PartFiles:
         if not (self.folder / RECORD).exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             if any(not path.name.startswith(".") for path in self.folder.iterdir()):
-                raise DataError(
-                    f"'{self.folder}' is in the way: it holds no {RECORD}", do="remove it, or choose another output"
-                )
+                what, do = f"'{self.folder}' is in the way: it holds no {RECORD}", "remove it, or choose another output"
+                raise DataError(what, do=do)
             write_json(self.folder / RECORD, {**self.about, ROWS: choose()})
         self._read()
 
@@ -282,7 +263,12 @@ class PartFiles:
         if self._leaving.exists():
             return True
         if self.output.suffix == ".parquet":
-            return _footer(self.output) == self.about
+            pa, pq = import_pyarrow()
+            try:
+                footer = (pq.read_metadata(self.output).metadata or {}).get(FOOTER.encode(), b"null")
+                return bool(json.loads(footer) == self.about)
+            except (pa.ArrowInvalid, OSError, ValueError):
+                return False
         # A CSV has no record. Its parts still have one, where a process was killed before it renamed their folder.
         if not (self.folder / RECORD).exists():
             return False
@@ -309,32 +295,23 @@ class PartFiles:
             )
         self._size: int = size
 
-    def _leave(self) -> None:
-        if self.folder.exists():
-            self.folder.replace(self._leaving)
-
     @contextmanager
     def _writing(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            raise DataError(
-                f"predictions cannot be written; finished parts are kept in '{self.folder}'",
-                got=error.strerror or error,
-                do="make room; the same command goes on from here",
-            ) from error
+            what = f"predictions cannot be written; finished parts are kept in '{self.folder}'"
+            do = "make room; the same command goes on from here"
+            raise DataError(what, got=error.strerror or error, do=do) from error
 
     def _path(self, number: int) -> Path:
         return self.folder / f"part-{number:05d}.parquet"
 
 
 def write_tables(path: Path, suffix: str, tables: Iterator[Any], about: Mapping[str, Any] | None = None) -> None:
-    """Write pyarrow tables one after the other.
+    """Write one or more pyarrow tables one after the other, as ``.csv``, or as row groups of ``.parquet``.
 
-    Args:
-        suffix: ``.csv`` or ``.parquet``, in which each table becomes a row group.
-        tables: one or more pyarrow tables.
-        about: record that a Parquet file has in its footer.
+    A Parquet file has the record ``about`` in its footer.
     """
     first = next(tables)
     if suffix == ".csv":
@@ -357,14 +334,6 @@ def _texts(name: str, column: Any) -> list[str]:
     cells: list[Any] = column.to_pylist()
     written = {cell: no_formula(cell) if isinstance(cell, str) else cell for cell in {*cells}}
     return [written[cell] for cell in cells]
-
-
-def _footer(path: Path) -> Any:
-    pa, pq = import_pyarrow()
-    try:
-        return json.loads((pq.read_metadata(path).metadata or {}).get(FOOTER.encode(), b"null"))
-    except (pa.ArrowInvalid, OSError, ValueError):
-        return None
 
 
 def _short(value: Any) -> str:

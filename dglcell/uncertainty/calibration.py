@@ -25,7 +25,6 @@ from dglcell.uncertainty.conformal import (
     Difficulty,
     Probability,
     Values,
-    check_coverage,
     choose_difficulty,
     conformal_quantile,
     features_of,
@@ -95,11 +94,7 @@ class Calibrated:
         return cls(kind, difficulty, errors[calibrates].astype(np.float32), scores.astype(np.float32))
 
     def half_width(self, features_SF: Values, coverage: float) -> Values:
-        """Return half the width of the interval of each strain, [S].
-
-        Raises:
-            ConfigError: the coverage is not between 0 and 1, or there are too few strains for it.
-        """
+        """Return half the width of the interval of each strain, [S]; errors are those of `conformal_quantile`."""
         return self.difficulty(features_SF) * conformal_quantile(self.scores, coverage)
 
     def measure(self, features_SF: Values, predicted_S: Values, measured_S: Values) -> dict[str, float]:
@@ -172,12 +167,12 @@ class Calibration:
         *,
         constant: bool = False,
     ) -> Self:
-        """Return the calibration of other predictions for the same validation strains.
+        """Return the calibration of other predictions for the same validation strains, each by the phenotype.
 
         Args:
-            kinds: phenotype → kind of its labels.
-            predicted, measured: phenotype → [S] values.
-            spread: phenotype → standard deviation over seeds, if several predict.
+            kinds: kind of the labels.
+            predicted, measured: [S] values.
+            spread: standard deviation over seeds, if several predict.
             constant: whether all intervals are equally wide, as in `Calibrated.of`.
         """
         found = {}
@@ -194,12 +189,7 @@ class Calibration:
         return int(self.structure[:, 2].max(initial=0))
 
     def measure(self, strains: Strains, predicted_ST: Values) -> dict[str, dict[str, float]]:
-        """Return phenotype → metrics of what the calibration is worth on other strains (`Calibrated.measure`).
-
-        Args:
-            strains: strains with their phenotypes, in numpy.
-            predicted_ST: predictions in original units.
-        """
+        """Return phenotype → metrics of what the calibration is worth on other strains (`Calibrated.measure`)."""
         structure = structure_of(strains, self.training)
         found = {}
         for (name, one), values in zip(self.phenotypes.items(), predicted_ST.T, strict=True):
@@ -222,7 +212,6 @@ class Calibration:
         Raises:
             ConfigError: the coverage is not between 0 and 1, or there are too few validation strains for it.
         """
-        check_coverage(coverage)
         found: dict[str, NDArray[Any]] = {}
         structure = structure_of(strains, self.training)
         for name, calibrated in self.phenotypes.items():
@@ -238,19 +227,16 @@ class Calibration:
 
     def save(self, path: Path) -> None:
         """Write the calibration into a file, whole or not at all."""
-        about = {
-            "checkpoint": self.checkpoint,
-            "epoch": self.epoch,
-            "phenotypes": [
-                {
-                    "name": name,
-                    "kind": one.kind,
-                    "difficulty": asdict(one.difficulty),
-                    "probability": asdict(one.probability) if one.probability else {},
-                }
-                for name, one in self.phenotypes.items()
-            ],
-        }
+        phenotypes = [
+            {
+                "name": name,
+                "kind": one.kind,
+                "difficulty": asdict(one.difficulty),
+                "probability": asdict(one.probability) if one.probability else {},
+            }
+            for name, one in self.phenotypes.items()
+        ]
+        about = {"checkpoint": self.checkpoint, "epoch": self.epoch, "phenotypes": phenotypes}
         arrays: dict[str, Any] = {"training": self.training, "structure": self.structure}
         for t, one in enumerate(self.phenotypes.values()):
             arrays |= {f"errors_{t}": one.errors, f"scores_{t}": one.scores}

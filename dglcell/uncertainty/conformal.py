@@ -17,18 +17,10 @@ Values = NDArray[np.floating]
 
 
 def check_coverage(coverage: float) -> None:
-    """Refuse a coverage that no interval can have.
-
-    Raises:
-        ConfigError: it is not between 0 and 1.
-    """
+    """Refuse a coverage that no interval can have."""
     if not 0 < coverage < 1:
-        raise ConfigError(
-            "intervals cannot have this coverage",
-            got=f"{coverage:g}",
-            expected="a share of the strains between 0 and 1, such as 0.9",
-            do="write 90 % as 0.9",
-        )
+        expected = "a share of the strains between 0 and 1, such as 0.9"
+        raise ConfigError("intervals cannot have this coverage", got=f"{coverage:g}", expected=expected)
 
 
 def fewest_strains(coverage: float) -> int:
@@ -54,13 +46,12 @@ def conformal_quantile(scores_n: Values, coverage: float) -> float:
     n = len(scores_n)
     k = math.ceil((n + 1) * coverage - 1e-9)
     if k > n:
+        do = f"ask for at most {n / (n + 1):.3g}, or train with a larger validation part (`split.fractions`)"
         raise ConfigError(
             f"there are too few validation strains for intervals with a coverage of {coverage:g}",
             got=f"{n:,} strains to calibrate them with",
             expected=f"{fewest_strains(coverage):,} or more",
-            do=f"ask for at most {n / (n + 1):.3g}, or train with a larger validation part (`split.fractions`)"
-            if n
-            else "train with a validation part that is measured (`split.kind`, `split.fractions`)",
+            do=do if n else "train with a validation part that is measured (`split.kind`, `split.fractions`)",
         )
     return float(np.partition(scores_n, k - 1)[k - 1])
 
@@ -176,12 +167,7 @@ def choose_difficulty(features_SF: Values, errors_S: Values, *, with_spread: boo
     """Return the difficulty that makes intervals narrowest, on halves that it was not learned on.
 
     Of each way to say how difficult a strain is, the mean width is measured on either half, with intervals that are
-    calibrated there.
-
-    Args:
-        features_SF: from `features_of`.
-        errors_S: absolute errors.
-        with_spread: whether several seeds predict.
+    calibrated there. Arguments are as of `learn_difficulty`; ``with_spread`` says that several seeds predict.
     """
     ways: dict[str, Callable[[Values, Values], Difficulty]] = {CONSTANT: lambda features, errors: Difficulty()}
     if errors_S.any():
@@ -242,12 +228,7 @@ def by_steps(predicted_S: Values, y_S: Values) -> Probability:
 
 
 def fit_probability(predicted_S: Values, y_S: Values) -> Probability | None:
-    """Return the map with the lower Brier score on halves that it was not fitted to; None without both classes in both.
-
-    Args:
-        predicted_S: predictions for strains that did not train.
-        y_S: labels 0 and 1.
-    """
+    """Return the map with the lower Brier score on halves that it was not fitted to; None if one lacks a class."""
     half = np.arange(len(y_S)) % 2 == 0
     if any(len(np.unique(y_S[part])) < 2 for part in (half, ~half)):
         return None

@@ -108,7 +108,6 @@ def test_everything_required_works_here(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert findings["torch"].state == torch.__version__
     assert findings["python"].ok
     assert re.fullmatch(r".+, \d+ cores?, \d+ of them allotted", findings["CPU"].state)
-    assert re.fullmatch(r"about [\d,]+ strains/s in training with \d+ threads?, now", findings["quickstart"].state)
     for kernel in kernels_on("cpu"):
         finding = findings[f"kernel {kernel} on cpu"]
         assert (finding.state, finding.ok) == ("gives the right sums", True)

@@ -43,19 +43,6 @@ def test_labels_and_deletions_choose_the_model(facts: Facts, model: str, link: s
     assert (chosen.keys.get("trainer", {}).get("checkpoint") == "best_average_precision") == facts.classes
 
 
-@pytest.mark.parametrize(
-    ("facts", "expected"),
-    [
-        (replace(FITNESS, metabolic=True), True),
-        (replace(FITNESS, metabolic=True, fitness=False, classes=True), True),
-        (replace(FITNESS, metabolic=True, fitness=False), False),  # of scores
-        (FITNESS, False),  # few of these genes have reactions, or the cell graph has none
-    ],
-)
-def test_growth_on_metabolism_loses_blocked_reactions(facts: Facts, expected: bool) -> None:
-    assert choose_settings(facts, "random").keys.get("cell", {}).get("lose_blocked", False) is expected
-
-
 def test_labels_are_told_apart() -> None:
     cell = load_cell("quickstart")
     bare = copy(cell)
@@ -152,21 +139,23 @@ def test_another_model_takes_its_own_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "asked"),
+    ("changed", "blocked", "asked"),
     [
-        ({}, True),
-        ({"fitness": False}, True),  # other measurements of single deletions
-        ({"most": 2}, False),  # compared with measured strains, which covariates are not
-        ({"most": 2, "weakened": True}, True),
-        ({"metabolic": False}, False),
-        ({"simulated": True}, False),
-        ({"strains": 6000}, False),
+        ({}, True, True),
+        ({"fitness": False}, False, True),  # other measurements of single deletions
+        ({"fitness": False, "classes": True, "most": 2}, True, False),
+        ({"most": 2}, True, False),  # compared with measured strains, which covariates are not
+        ({"most": 2, "weakened": True}, True, True),
+        ({"metabolic": False}, False, False),
+        ({"simulated": True}, True, False),
+        ({"strains": 6000}, True, False),
     ],
 )
-def test_growth_tables_of_metabolic_genes_get_the_growth_of_the_metabolic_model(
-    changed: dict[str, object], asked: bool
+def test_tables_of_metabolic_genes_are_told_what_the_metabolic_model_says(
+    changed: dict[str, object], blocked: bool, asked: bool
 ) -> None:
     facts = replace(FITNESS, **{"most": 1, "metabolic": True, **changed})  # type: ignore[arg-type]
     chosen = choose_settings(facts, "random")
+    assert chosen.keys.get("cell", {}).get("lose_blocked", False) is blocked
     assert chosen.keys.get("data", {}).get("fba") == ({"name": "fba_growth"} if asked else None)
     assert ("data.fba" in chosen.reasons) == asked

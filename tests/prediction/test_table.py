@@ -279,7 +279,6 @@ def test_conditions_are_columns_named_as_in_training_or_as_they_are(
     (tmp_path / "in.csv").write_text(header + "\nb0008:0.5,glycerol,30\n,glucose,37.5\nb9999, glucose,1\n")
     table = read_genotypes(tmp_path / "in.csv", trained.cell.genes, columns=seeing(unknown="empty"))
     assert table.is_known.tolist() == [True, True, False]
-    assert table.known == 2
     assert table.strains.genotypes == [["b0008"], [], []]
     assert table.strains.shown("medium").tolist() == ["glycerol", "glucose", "glucose"]
     (batch,) = table.batches(5)
