@@ -73,13 +73,14 @@ def split(members: Sequence[Trained], strains: Strains, batch_size: int | None =
     found, cell, phenotypes = attribute(members, strains, batch_size), members[0].cell, members[0].phenotypes
     found = _with_computed(found, members, strains, batch_size)
     genes = [written(one) for one in strains.changes]
-    of_graph, messages = found.sources[found.sources["term"] == GRAPH], found.sources["target"] >= 0
+    of_graph, messages = found.sources[found.sources["term"] == GRAPH], found.sources[found.sources["target"] >= 0]
+    ends = zip(_names(messages, "node", cell), messages["relation"], _names(messages, "target", cell), strict=True)
     named = {
         "term": found.sources.assign(name=found.sources["term"]),
         "relation": of_graph.assign(name=of_graph["relation"]),
         "gene": _by_gene(found, cell),
         "lost": of_graph.assign(name=_names(of_graph, "node", cell)),
-        "message": found.sources[messages].assign(name=_messages(found.sources[messages], cell)),
+        "message": messages.assign(name=[f"{source} -{relation}-> {target}" for source, relation, target in ends]),
         "node": found.nodes.assign(name=_names(found.nodes, "node", cell)),
     }
     tables = [_strongest(table, kind) for kind, table in named.items() if len(table)]
@@ -103,8 +104,7 @@ def _with_computed(
     complete, arrays = completion_of(members[0]), strains.numpy()
     if complete is None:
         return found
-    left = None if arrays.strengths is None else arrays.strengths[:0]
-    wild = arrays.with_(targets=arrays.targets[:0], offsets=arrays.offsets * 0, strengths=left)
+    wild = arrays.with_targets(np.zeros(len(arrays.targets), bool))
     with_own, with_theirs = (
         predict_rows(members, GenotypeTable.of(one), batch_size=batch_size) for one in (complete(wild), wild)
     )
@@ -165,11 +165,6 @@ def _names(table: pd.DataFrame, column: str, cell: CellGraph) -> list[str]:
     return found
 
 
-def _messages(table: pd.DataFrame, cell: CellGraph) -> list[str]:
-    ends = zip(_names(table, "node", cell), table["relation"], _names(table, "target", cell), strict=True)
-    return [f"{source} -{relation}-> {target}" for source, relation, target in ends]
-
-
 def with_subsets(splits: pd.DataFrame | None, subsets: pd.DataFrame) -> pd.DataFrame:
     """Return subsets of deletions, of the kind ``subset``, and the ways in which changes are split, as one table."""
     import pandas as pd
@@ -193,18 +188,14 @@ def text_of(rows: pd.DataFrame) -> str:
             indent = " " * 17
             text = f"  {KINDS[kind] + ':':15}{', '.join(part.replace(' ', chr(160)) for part in parts)}"
             lines += [line.replace(chr(160), " ") for line in textwrap.wrap(text, WIDTH, subsequent_indent=indent)]
-    nodes = rows[rows["kind"] == "node"]
-    cells = [f"{change:+9.4f} {_short(name)}" for name, change in zip(nodes["name"], nodes["change"], strict=True)]
+    nodes, room = rows[rows["kind"] == "node"], WIDTH // ACROSS - 12
+    short = (name if len(name) <= room else f"{name[: room - 1]}…" for name in nodes["name"])
+    cells = [f"{change:+9.4f} {name}" for change, name in zip(nodes["change"], short, strict=True)]
     if cells:
         lines.append(f"  {KINDS['node']}, the strongest first:")
     deep = -(-len(cells) // ACROSS)
     lines += ["  " + "".join(cell.ljust(WIDTH // ACROSS) for cell in cells[row::deep]).rstrip() for row in range(deep)]
     return "\n".join(lines)
-
-
-def _short(name: str) -> str:
-    room = WIDTH // ACROSS - 12
-    return name if len(name) <= room else name[: room - 1] + "…"
 
 
 DRAWN = ("term", "gene", "relation", "node")
@@ -270,9 +261,7 @@ def explain(members: Sequence[Trained], strains: Strains, batch_size: int | None
         batch_size: strains per forward pass; as many as fit into memory where None.
 
     Returns:
-        For each strain and phenotype the subsets of its changes, small ones first: strain (its number), genes,
-        phenotype, subset, size, predicted, change (from the wild type in the same conditions), part (of the change of
-        the strain), interaction and responsible.
+        For each strain and phenotype the subsets of its changes, small ones first, as ``Predictor.explain`` says.
 
     Raises:
         GenotypeError: a strain changes more than ``MOST_CHANGES`` genes.
@@ -280,7 +269,14 @@ def explain(members: Sequence[Trained], strains: Strains, batch_size: int | None
     import pandas as pd
 
     places = _changes(strains)
-    _check(places)
+    wrong = [strain for strain, of_strain in enumerate(places) if len(of_strain) > MOST_CHANGES]
+    if wrong:
+        raise GenotypeError(
+            "a strain with so many changes has too many subsets",
+            got=f"{count(len(places[wrong[0]]), 'changed gene')} in strain {listing(wrong)}",
+            expected=f"at most {MOST_CHANGES} changed genes",
+            do="leave these strains out",
+        )
     subsets, owners = _subsets_of(strains, places)
     complete = completion_of(members[0])
     subsets = subsets if complete is None else complete(subsets)
@@ -370,12 +366,8 @@ def _named(rows: pd.DataFrame, genes: Vocabulary) -> str:
 
 def _all_called(changed: str, genes: Vocabulary) -> str:
     """Return changes by the standard names of genes too, e.g. ``talB (b0008), talA (b2464):0.3``."""
-    named = []
-    for part in changed.split(";") if changed else ():
-        gene, colon, left = part.partition(":")
-        standard = genes.standard(gene)
-        named.append((f"{standard} ({gene})" if standard else gene) + colon + left)
-    return ", ".join(named) or "the wild type"
+    parts = (part.partition(":") for part in changed.split(";") if part)
+    return ", ".join(_called(genes, gene) + colon + left for gene, colon, left in parts) or "the wild type"
 
 
 def _changes(strains: Strains) -> list[NDArray[np.int64]]:
@@ -385,17 +377,6 @@ def _changes(strains: Strains) -> list[NDArray[np.int64]]:
         _, places = np.unique(arrays.targets[first:last], return_index=True)
         found.append(first + np.sort(places))
     return found
-
-
-def _check(places: Sequence[NDArray[np.int64]]) -> None:
-    wrong = [strain for strain, of_strain in enumerate(places) if len(of_strain) > MOST_CHANGES]
-    if wrong:
-        raise GenotypeError(
-            "a strain with so many changes has too many subsets",
-            got=f"{count(len(places[wrong[0]]), 'changed gene')} in strain {listing(wrong)}",
-            expected=f"at most {MOST_CHANGES} changed genes",
-            do="leave these strains out",
-        )
 
 
 def _every(number: int) -> list[tuple[int, ...]]:

@@ -58,40 +58,36 @@ def parts_of(out: Path) -> Path:
     return out.with_name(f"{out.name}.parts") if out.suffix else out
 
 
-class TestFolder:
-    """An output without a suffix."""
+def test_a_folder_is_a_table_for_others(tiny_run: RunDirectory, trained: Trained, tmp_path: Path) -> None:
+    (tmp_path / "genes.txt").write_text("\n".join(trained.cell.genes.names[:9]))
+    command = ["predict", str(tiny_run.path), "--all-pairs", "--genes", str(tmp_path / "genes.txt")]
+    for _ in range(2):
+        assert main([*command, "--with", "network", "--batch-size", "5", "-o", str(tmp_path / "out")]) == 0
+    assert sorted(os.listdir(tmp_path / "out")) == [RECORD, *(f"part-0000{n}.parquet" for n in range(4))]
+    predict(trained, tmp_path / "out.parquet")
+    folder, file = (
+        pd.read_parquet(tmp_path / name).astype({"gene_1": str, "gene_2": str}) for name in ("out", "out.parquet")
+    )
+    assert folder.equals(file)
 
-    def test_it_is_a_table_for_others(self, tiny_run: RunDirectory, trained: Trained, tmp_path: Path) -> None:
-        (tmp_path / "genes.txt").write_text("\n".join(trained.cell.genes.names[:9]))
-        command = ["predict", str(tiny_run.path), "--all-pairs", "--genes", str(tmp_path / "genes.txt")]
-        command += ["--with", "network"]
-        for _ in range(2):
-            assert main([*command, "--batch-size", "5", "-o", str(tmp_path / "out")]) == 0
-        assert sorted(os.listdir(tmp_path / "out")) == [RECORD, *(f"part-0000{n}.parquet" for n in range(4))]
-        predict(trained, tmp_path / "out.parquet")
-        assert (
-            pd.read_parquet(tmp_path / "out")
-            .astype({"gene_1": str, "gene_2": str})
-            .equals(pd.read_parquet(tmp_path / "out.parquet").astype({"gene_1": str, "gene_2": str}))
-        )
 
-    def test_what_is_missing_is_predicted(self, trained: Trained, tmp_path: Path) -> None:
-        assert predict(trained, tmp_path / "out") == lines(10, 20, 30, 36)
-        whole = pq.read_table(tmp_path / "out")
-        (tmp_path / "out" / "part-00001.parquet").unlink()
-        assert predict(trained, tmp_path / "out") == [
-            "continuing after 26 of 36 strains in " + str(tmp_path / "out"),
-            *lines(36),
-        ]
-        assert pq.read_table(tmp_path / "out").equals(whole)
+def test_what_is_missing_is_predicted(trained: Trained, tmp_path: Path) -> None:
+    assert predict(trained, tmp_path / "out") == lines(10, 20, 30, 36)
+    whole = pq.read_table(tmp_path / "out")
+    (tmp_path / "out" / "part-00001.parquet").unlink()
+    again = [f"continuing after 26 of 36 strains in {tmp_path / 'out'}", *lines(36)]
+    assert predict(trained, tmp_path / "out") == again
+    assert pq.read_table(tmp_path / "out").equals(whole)
 
-    def test_what_is_there_already_stays(self, trained: Trained, tmp_path: Path) -> None:
-        for out in (tmp_path / "out", tmp_path / "out.parquet"):
-            parts_of(out).mkdir()
-            (parts_of(out) / "thesis.tex").write_text("years of work")
-            with pytest.raises(DataError, match=f"is in the way: it holds no {RECORD}\n.*choose another output"):
-                predict(trained, out)
-            assert os.listdir(parts_of(out)) == ["thesis.tex"]
+
+@pytest.mark.parametrize("name", ["out", "out.parquet"])
+def test_what_is_there_already_stays(name: str, trained: Trained, tmp_path: Path) -> None:
+    folder = parts_of(tmp_path / name)
+    folder.mkdir()
+    (folder / "thesis.tex").write_text("years of work")
+    with pytest.raises(DataError, match=f"is in the way: it holds no {RECORD}\n.*choose another output"):
+        predict(trained, tmp_path / name)
+    assert os.listdir(folder) == ["thesis.tex"]
 
 
 class TestComplete:
@@ -118,14 +114,6 @@ class TestComplete:
         assert out.read_bytes() == before
         assert os.listdir(out.parent) == [out.name]
 
-    @pytest.mark.parametrize("out", ["out.csv"], indirect=True)
-    def test_a_csv_beside_parts_that_are_not_finished_is_another_one(self, trained: Trained, out: Path) -> None:
-        (parts_of(out) / "part-00003.parquet").unlink()
-        with pytest.raises(
-            DataError, match=r"out\.csv' exists already; nothing was written\n  do: +name another file, or replace"
-        ):
-            predict(trained, out)
-
     def test_what_is_left_of_an_output_that_was_removed_is_not_used(self, trained: Trained, out: Path) -> None:
         parts_of(out).rename(out.with_name(f"{out.name}.parts.joined"))
         before = out.read_bytes()
@@ -134,59 +122,55 @@ class TestComplete:
         assert out.read_bytes() == before
         assert os.listdir(out.parent) == [out.name]
 
-    def test_another_design_is_refused(self, trained: Trained, tmp_path: Path) -> None:
-        predict(trained, tmp_path / "out.parquet")
-        with pytest.raises(DataError, match=r"out\.parquet' exists already"):
-            predict(trained, tmp_path / "out.parquet", Design.of(range(8), 2))
+    def test_another_output_is_refused(self, trained: Trained, out: Path) -> None:
+        if out.suffix == ".csv":  # which has no record but that of its parts
+            (parts_of(out) / "part-00003.parquet").unlink()
+        with pytest.raises(
+            DataError, match=r"exists already; nothing was written\n  do: +name another file, or replace"
+        ):
+            predict(trained, out, DESIGN if out.suffix == ".csv" else Design.of(range(8), 2))
 
 
-class TestRefusals:
-    """A folder of parts that do not belong together."""
+@pytest.mark.parametrize("name", ["out.parquet", "out"])
+def test_parts_that_do_not_belong_together_are_refused(
+    name: str, tiny_run: RunDirectory, trained: Trained, tmp_path: Path
+) -> None:
+    out = tmp_path / name
+    predict(trained, out, stop_after=3)
+    run = RunDirectory(shutil.copytree(tiny_run.path, tmp_path / "run"))
+    with open(run.checkpoint("best_loss"), "ab") as file:
+        file.write(b"\0")
+    other = Design.of(range(1, 10), 2)
+    sha256 = [design.describe()["design_sha256"][:12] for design in (other, DESIGN)]
+    record, part = parts_of(out) / RECORD, parts_of(out) / "part-00001.parquet"
+    written, whole = record.read_text(), part.read_bytes()
 
-    @pytest.fixture(params=["out.parquet", "out"])
-    def out(self, request: pytest.FixtureRequest, trained: Trained, tmp_path: Path) -> Path:
-        """Return an output of which three parts of 10 rows are finished."""
-        predict(trained, tmp_path / str(request.param), stop_after=3)
-        return tmp_path / str(request.param)
-
-    def refusal(self, trained: Trained, out: Path, design: Design = DESIGN) -> str:
+    def refused(message: str, member: Trained = trained, design: Design = DESIGN) -> None:
         with pytest.raises(DataError) as error:
-            predict(trained, out, design)
-        return str(error.value)
+            predict(member, out, design)
+        assert message in str(error.value)
 
-    def test_another_design(self, trained: Trained, out: Path) -> None:
-        other = Design.of(range(1, 10), 2)
-        message = self.refusal(trained, out, other)
-        assert message.startswith(
-            f"'{parts_of(out)}' holds parts of other predictions: design_sha256 differ\n"
-            f"  got:      design_sha256 {other.describe()['design_sha256'][:12]}\n"
-            f"  expected: design_sha256 {DESIGN.describe()['design_sha256'][:12]}\n"
-            "  do:       go on with what they were begun with, remove the folder to begin anew"
-        )
-        assert "stop differ\n" in self.refusal(trained, out, Design.of(range(9), 2, 0, 35))
-
-    def test_another_checkpoint(self, tiny_run: RunDirectory, out: Path, tmp_path: Path) -> None:
-        run = RunDirectory(tmp_path / "run")
-        shutil.copytree(tiny_run.path, run.path)
-        with open(run.checkpoint("best_loss"), "ab") as file:
-            file.write(b"\0")
-        assert "holds parts of other predictions: checkpoint_sha256 differ\n" in self.refusal(load_trained(run), out)
-
-    def test_a_damaged_part(self, trained: Trained, out: Path) -> None:
-        part = parts_of(out) / "part-00001.parquet"
-        os.truncate(part, 100)
-        message = self.refusal(trained, out)
-        assert message.startswith(f"'{part}' is damaged\n  got:      Parquet magic bytes not found")
-        assert message.endswith("do:       remove it; the same command predicts it again")
-        part.unlink()
-        assert predict(trained, out)[1:] == lines(30, 36)
-        assert len(pq.read_table(out)) == 36
-
-    @pytest.mark.parametrize(("text", "differ"), [("{", "checkpoint_sha256, cell_sha256"), (None, "rows_of_a_part")])
-    def test_a_torn_record(self, trained: Trained, out: Path, text: str | None, differ: str) -> None:
-        record = parts_of(out) / RECORD
-        record.write_text(text or record.read_text().replace('part": 10', 'part": -1'))
-        assert f"other predictions: {differ}" in self.refusal(trained, out)
+    refused(
+        f"'{parts_of(out)}' holds parts of other predictions: design_sha256 differ\n"
+        f"  got:      design_sha256 {sha256[0]}\n  expected: design_sha256 {sha256[1]}\n"
+        "  do:       go on with what they were begun with, remove the folder to begin anew",
+        design=other,
+    )
+    refused("stop differ\n", design=Design.of(range(9), 2, 0, 35))
+    refused("other predictions: checkpoint_sha256 differ\n", load_trained(run))
+    for torn, differ in (
+        ("{", "checkpoint_sha256, cell_sha256"),
+        (written.replace('part": 10', 'part": -1'), "rows_of"),
+    ):
+        record.write_text(torn)
+        refused(f"other predictions: {differ}")
+    record.write_text(written)
+    os.truncate(part, 100)
+    refused(f"'{part}' is damaged\n  got:      Parquet magic bytes not found")
+    part.unlink()
+    assert predict(trained, out)[1:] == lines(30, 36)
+    assert len(pq.read_table(out)) == 36
+    assert not out.is_dir() or part.read_bytes() == whole
 
 
 # Several processes.
@@ -284,16 +268,9 @@ def test_parts_of_another_table_are_not_taken_for_those_of_this(
 ) -> None:
     as_rank(monkeypatch, 0, 2)
     assert main(arguments("table", tiny_run, files, "out.csv")) == 0
-    text = (files / "in.csv").read_text()
-    (files / "in.csv").write_text(text.replace("b0114", "b0728"))
+    assert main(["predict", str(tiny_run.path), str(files / "in.csv")]) == 2
+    assert "several processes cannot print one table" in capsys.readouterr().err
+    (files / "in.csv").write_text((files / "in.csv").read_text().replace("b0114", "b0728"))
     as_rank(monkeypatch, 1, 2)
     assert main(arguments("table", tiny_run, files, "out.csv")) == 2
     assert "out.csv.parts' holds parts of other predictions: table_sha256 differ" in capsys.readouterr().err
-
-
-def test_several_processes_cannot_print(
-    tiny_run: RunDirectory, files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    as_rank(monkeypatch, 0, 2)
-    assert main(["predict", str(tiny_run.path), str(files / "in.csv")]) == 2
-    assert "several processes cannot print one table" in capsys.readouterr().err

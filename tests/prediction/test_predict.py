@@ -95,31 +95,18 @@ def test_a_design_is_predicted_as_a_table_would_be(
     assert not list(tmp_path.glob("*.parts"))
 
 
-class TestPrecision:
-    """``--precision``, and what ``auto`` takes."""
-
-    def predict(self, run: RunDirectory, out: Path, *more: str) -> int:
-        return main(
-            ["predict", str(run.path), "--all-pairs", "--limit", "60", "-o", str(out), "--with", "network", *more]
-        )
-
-    def test_differences_in_bfloat16_predict_nearly_the_same(self, tiny_run: RunDirectory, tmp_path: Path) -> None:
-        assert self.predict(tiny_run, tmp_path / "single.parquet", "--precision", "32-true") == 0
-        assert self.predict(tiny_run, tmp_path / "half.parquet", "--precision", "bf16") == 0
-        single, half = (
-            pq.read_table(tmp_path / f"{name}.parquet")["predicted_fitness"].to_numpy() for name in ("single", "half")
-        )
-        assert 0 < np.abs(half - single).max() < 0.02 * np.ptp(single)
-
-    def test_a_model_without_differences_has_one_precision(
-        self, set_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        assert self.predict(set_run, tmp_path / "out.csv", "--precision", "bf16") == 2
-        assert (
-            "bfloat16 is for differences between the states of strains, and this model has none\n"
-            "  got:      --precision bf16 and a model `set_operator`\n  do:       leave --precision out"
-        ) in capsys.readouterr().err
-        assert not list(tmp_path.iterdir())
+def test_differences_in_bfloat16_predict_nearly_the_same(
+    tiny_run: RunDirectory, set_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    design = ["--all-pairs", "--limit", "60", "--with", "network", "--precision"]
+    found = []
+    for precision in ("32-true", "bf16"):
+        out = tmp_path / f"{precision}.parquet"
+        assert main(["predict", str(tiny_run.path), *design, precision, "-o", str(out)]) == 0
+        found.append(pq.read_table(out)["predicted_fitness"].to_numpy())
+    assert 0 < np.abs(found[1] - found[0]).max() < 0.02 * np.ptp(found[0])
+    assert main(["predict", str(set_run.path), *design, "bf16", "-o", str(tmp_path / "out.csv")]) == 2
+    assert "got:      --precision bf16 and a model `set_operator`\n  do:       leave" in capsys.readouterr().err
 
 
 def test_a_batch_that_memory_does_not_hold_is_halved(
@@ -159,10 +146,14 @@ def test_without_a_list_all_genes_of_the_model_are_meant(set_run: RunDirectory, 
 def test_parts_make_the_same_file_and_row_groups_of_their_size(
     trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    design, told = Design.of(range(12), 3), list[str]()
+    design, told, ranking = Design.of(range(12), 3), list[str](), Ranking.of("effect", 9, None, [trained])
     predict_design([trained], design, tmp_path / "b.parquet", batch_size=20, report=told.append)
+    of_one, of_many = tmp_path / "of_one.parquet", tmp_path / "of_many.parquet"
+    predict_design([trained], design, of_one, batch_size=20, ranking=ranking, report=lambda _: None)
     monkeypatch.setattr(module, "PART_STRAINS", 60)
     predict_design([trained], design, tmp_path / "a.parquet", batch_size=20, report=told.append)
+    predict_design([trained], design, of_many, batch_size=20, ranking=ranking, report=lambda _: None)
+    assert pq.read_table(of_many).to_pylist() == pq.read_table(of_one).to_pylist()
     assert pq.read_table(tmp_path / "a.parquet").equals(pq.read_table(tmp_path / "b.parquet"), check_metadata=True)
     assert [line.split(",")[0] for line in told] == [f"{n} of 220 strains" for n in (220, 60, 120, 180, 220)]
     with pq.ParquetFile(tmp_path / "a.parquet") as file:
@@ -191,119 +182,81 @@ def test_what_strains_share_is_computed_once_and_changes_no_prediction(
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-class TestStrengths:
-    """Designs of weakened genes, and conditions."""
+def of_genes(run: RunDirectory, folder: Path, out: str, *more: str) -> int:
+    """Predict a design of the nine genes."""
+    genes = ["--genes", str(folder / "genes.txt"), "-o", str(folder / out)]
+    return main(["predict", str(run.path), *genes, "--with", "network", *more])
 
-    def predict(self, run: RunDirectory, folder: Path, out: str, *more: str) -> int:
-        genes = ["--genes", str(folder / "genes.txt"), "-o", str(folder / out)]
-        return main(["predict", str(run.path), *genes, "--with", "network", *more])
 
-    def test_a_design_is_predicted_as_a_table_would_be(
-        self, tiny_run: RunDirectory, genes: list[str], tmp_path: Path
-    ) -> None:
-        assert self.predict(tiny_run, tmp_path, "out.csv", "--all-pairs", "--strength", "0,0.25,2") == 0
-        with (tmp_path / "out.csv").open(newline="") as file:
-            rows = list(csv.DictReader(file))
-        assert list(rows[0]) == ["gene_1", "gene_2", "strength_1", "strength_2", "predicted_by", "predicted_fitness"]
-        assert len(rows) == 36 * 9
-        assert [(row["strength_1"], row["strength_2"]) for row in rows[:9]] == [
-            *itertools.product(("0", "0.25", "2"), repeat=2)
-        ]
-        strains = [tuple(f"{row[f'gene_{k}']}:{float(row[f'strength_{k}'])}" for k in (1, 2)) for row in rows]
-        assert self.predict(tiny_run, tmp_path, "out.parquet", "--all-pairs", "--strength", "0,0.25,2") == 0
-        found = pq.read_table(tmp_path / "out.parquet")["predicted_fitness"].to_numpy()
-        np.testing.assert_allclose(found, by_table(tiny_run, tmp_path, strains, "--with", "network"), rtol=1e-5)
-        assert self.predict(tiny_run, tmp_path, "plain.parquet", "--all-pairs") == 0
-        plain = pq.read_table(tmp_path / "plain.parquet")["predicted_fitness"].to_numpy()
-        np.testing.assert_allclose(found[::9], plain, atol=1e-6)
+def test_a_design_of_weakened_genes_is_predicted_as_a_table_would_be(
+    tiny_run: RunDirectory, genes: list[str], tmp_path: Path
+) -> None:
+    assert of_genes(tiny_run, tmp_path, "out.csv", "--all-pairs", "--strength", "0,0.25,2") == 0
+    with (tmp_path / "out.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["gene_1", "gene_2", "strength_1", "strength_2", "predicted_by", "predicted_fitness"]
+    assert len(rows) == 36 * 9
+    assert [(row["strength_1"], row["strength_2"]) for row in rows[:9]] == [
+        *itertools.product(("0", "0.25", "2"), repeat=2)
+    ]
+    strains = [tuple(f"{row[f'gene_{k}']}:{float(row[f'strength_{k}'])}" for k in (1, 2)) for row in rows]
+    assert of_genes(tiny_run, tmp_path, "out.parquet", "--all-pairs", "--strength", "0,0.25,2") == 0
+    found = pq.read_table(tmp_path / "out.parquet")["predicted_fitness"].to_numpy()
+    np.testing.assert_allclose(found, by_table(tiny_run, tmp_path, strains, "--with", "network"), rtol=1e-5)
+    assert of_genes(tiny_run, tmp_path, "plain.parquet", "--all-pairs") == 0
+    plain = pq.read_table(tmp_path / "plain.parquet")["predicted_fitness"].to_numpy()
+    np.testing.assert_allclose(found[::9], plain, atol=1e-6)
 
-    def test_doses_of_single_genes_go_on_where_they_stopped(
-        self,
-        tiny_run: RunDirectory,
-        trained: Trained,
-        genes: list[str],
-        tmp_path: Path,
-        capsys: pytest.CaptureFixture[str],
-    ) -> None:
-        doses = ("--all-singles", "--strength", "0,0.5,1")
-        assert self.predict(tiny_run, tmp_path, "whole.parquet", *doses) == 0
-        whole = pq.read_table(tmp_path / "whole.parquet")
-        assert whole["gene_1"].to_pylist() == [gene for gene in genes for _ in range(3)]
-        assert whole["strength_1"].to_pylist() == [0, 0.5, 1] * 9
-        assert len({round(value, 5) for value in whole["predicted_fitness"].to_pylist()[2::3]}) == 1
-        assert json.loads(whole.schema.metadata[b"dglcell"])["strengths"] == [0, 0.5, 1]
-        assert self.predict(tiny_run, tmp_path, "whole.parquet", *doses) == 0
-        assert "is complete already" in capsys.readouterr().out
-        assert self.predict(tiny_run, tmp_path, "whole.parquet", "--all-singles") == 2
-        design = Design.of([trained.cell.genes.index(gene) for gene in genes], 1, strengths=[0, 0.5, 1])
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(module, "PART_STRAINS", 4)
-            predict_design([trained], design, tmp_path / "parts", batch_size=4, report=lambda _: None)
-            (tmp_path / "parts" / "part-00003.parquet").unlink()
-            predict_design([trained], design, tmp_path / "parts", batch_size=4, report=lambda _: None)
-        np.testing.assert_allclose(
-            pq.read_table(tmp_path / "parts")["predicted_fitness"].to_numpy(),
-            whole["predicted_fitness"].to_numpy(),
-            rtol=1e-5,
-        )
 
-    def test_a_model_that_knows_deletions_only_refuses_before_anything_is_written(
-        self,
-        tiny_run: RunDirectory,
-        genes: list[str],
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
-    ) -> None:
-        def refuse(model: object, genotypes: GenotypeBatch) -> None:
-            genotypes.refuse_strengths("this model", "another")
+def test_a_model_that_knows_deletions_only_refuses_before_anything_is_written(
+    tiny_run: RunDirectory,
+    genes: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refuse(model: object, genotypes: GenotypeBatch) -> None:
+        genotypes.refuse_strengths("this model", "another")
 
-        monkeypatch.setattr(HeteroCell, "forward", refuse)
-        (tmp_path / "in.csv").write_text("genes\nb0008:0.5\n")
-        for arguments in (["--all-singles", "--strength", "0.5", "--batch-size", "4"], [str(tmp_path / "in.csv")]):
-            output = ["-o", str(tmp_path / "out.csv"), "--with", "network"]
-            assert main(["predict", str(tiny_run.path), *arguments, *output]) == 2
-            assert "strengths cannot be expressed by this model" in capsys.readouterr().err
-        assert sorted(os.listdir(tmp_path)) == ["genes.txt", "in.csv"]
+    monkeypatch.setattr(HeteroCell, "forward", refuse)
+    (tmp_path / "in.csv").write_text("genes\nb0008:0.5\n")
+    for arguments in (["--all-singles", "--strength", "0.5", "--batch-size", "4"], [str(tmp_path / "in.csv")]):
+        output = ["-o", str(tmp_path / "out.csv"), "--with", "network"]
+        assert main(["predict", str(tiny_run.path), *arguments, *output]) == 2
+        assert "strengths cannot be expressed by this model" in capsys.readouterr().err
+    assert sorted(os.listdir(tmp_path)) == ["genes.txt", "in.csv"]
 
-    def test_all_strains_have_the_conditions_that_are_given(
-        self,
-        tiny_run: RunDirectory,
-        genes: list[str],
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
-    ) -> None:
-        (tmp_path / "in.csv").write_text("genes,temperature\nb0008,30\n,37\n")
-        medium = ("--condition", "medium=glycerol")
-        assert main(["predict", str(tiny_run.path), str(tmp_path / "in.csv"), *medium]) == 2
-        assert "does not see a condition 'medium'\n  expected: none" in capsys.readouterr().err
-        monkeypatch.setattr(api, "load_trained", lambda *of: seeing_conditions(load_trained(*of)))
-        assert self.predict(tiny_run, tmp_path, "out.parquet", "--all-pairs", *medium) == 2
-        refused = capsys.readouterr().err
-        assert "'temperature', which the model sees\n  got:      medium=glycerol\n  expected: temperature: " in refused
-        assert "do:       give each as --condition NAME=VALUE" in refused
-        warm = ("--condition", "temperature=30")
-        assert self.predict(tiny_run, tmp_path, "out.parquet", "--all-pairs", *medium, *warm) == 0
-        found = pq.read_table(tmp_path / "out.parquet")
-        assert found.column_names == [
-            "gene_1",
-            "gene_2",
-            "condition_medium",
-            "condition_temperature",
-            "predicted_by",
-            "predicted_fitness",
-        ]
-        assert found.to_pylist()[35]["condition_medium"] == "glycerol"
-        about = json.loads(found.schema.metadata[b"dglcell"])
-        assert about["conditions"] == {"medium": "glycerol", "temperature": 30}
-        table = ["predict", str(tiny_run.path), str(tmp_path / "in.csv"), *medium, "-o", str(tmp_path / "out.csv")]
-        assert main([*table, "--with", "network"]) == 0
-        with (tmp_path / "out.csv").open(newline="") as file:
-            rows = list(csv.DictReader(file))
-        assert [row["condition_medium"] for row in rows] == ["glycerol"] * 2
-        assert [row["genes"] for row in rows] == ["b0008", ""]
-        assert rows[0]["predicted_fitness"] != rows[1]["predicted_fitness"] != ""
+
+def test_all_strains_have_the_conditions_that_are_given(
+    tiny_run: RunDirectory,
+    genes: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "in.csv").write_text("genes,temperature\nb0008,30\n,37\n")
+    medium = ("--condition", "medium=glycerol")
+    assert main(["predict", str(tiny_run.path), str(tmp_path / "in.csv"), *medium]) == 2
+    assert "does not see a condition 'medium'\n  expected: none" in capsys.readouterr().err
+    monkeypatch.setattr(api, "load_trained", lambda *of: seeing_conditions(load_trained(*of)))
+    assert of_genes(tiny_run, tmp_path, "out.parquet", "--all-pairs", *medium) == 2
+    refused = capsys.readouterr().err
+    assert "'temperature', which the model sees\n  got:      medium=glycerol\n  expected: temperature: " in refused
+    assert "do:       give each as --condition NAME=VALUE" in refused
+    warm = ("--condition", "temperature=30")
+    assert of_genes(tiny_run, tmp_path, "out.parquet", "--all-pairs", *medium, *warm) == 0
+    found = pq.read_table(tmp_path / "out.parquet")
+    assert found.column_names[2:5] == ["condition_medium", "condition_temperature", "predicted_by"]
+    assert found.to_pylist()[35]["condition_medium"] == "glycerol"
+    about = json.loads(found.schema.metadata[b"dglcell"])
+    assert about["conditions"] == {"medium": "glycerol", "temperature": 30}
+    table = ["predict", str(tiny_run.path), str(tmp_path / "in.csv"), *medium, "-o", str(tmp_path / "out.csv")]
+    assert main([*table, "--with", "network"]) == 0
+    with (tmp_path / "out.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["condition_medium"] for row in rows] == ["glycerol"] * 2
+    assert [row["genes"] for row in rows] == ["b0008", ""]
+    assert rows[0]["predicted_fitness"] != rows[1]["predicted_fitness"] != ""
 
 
 def test_a_slow_model_has_small_parts(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -428,18 +381,6 @@ def test_a_ranking_is_written_with_standard_names(
     assert header[:4] == found.column_names[:4]
     assert [row[:2] for row in rows] == [[row["gene_1"], row["gene_2"]] for row in found.to_pylist()]
     assert "the first 7 of 60 predictions" in printed.err
-
-
-def test_the_first_of_all_parts_are_those_of_one(
-    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ranking, design = Ranking.of("effect", 9, None, [trained]), Design.of(range(12), 2)
-    for name, size in (("many.parquet", 10), ("one.parquet", 1000)):
-        monkeypatch.setattr(module, "PART_STRAINS", size)
-        predict_design([trained], design, tmp_path / name, batch_size=5, ranking=ranking, report=lambda _: None)
-    many, one = pq.read_table(tmp_path / "many.parquet"), pq.read_table(tmp_path / "one.parquet")
-    assert len(many) == 9
-    assert many.to_pylist() == one.to_pylist()
 
 
 def test_effects_are_distances_from_the_wild_type(trained: Trained, tiny_run: RunDirectory, tmp_path: Path) -> None:
