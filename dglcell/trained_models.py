@@ -223,8 +223,8 @@ def unknown_run(path: Path) -> CheckpointError:
         return CheckpointError(f"run directory '{name}' not found", expected="a run directory", do=do)
     if seeds := sorted((folder / name).glob("seed-*")):
         do = f"did you mean {seeds[0]}?"
-    what, expected = "not found, and no trained model is called so", f"a run directory, or one of {listing(known)}"
-    return CheckpointError(f"run directory '{name}' {what}", expected=expected, do=do)
+    what = f"run directory '{name}' not found, and no trained model is called so"
+    return CheckpointError(what, expected=f"a run directory, or one of {listing(known)}", do=do)
 
 
 def unpack(path: Path) -> Path:

@@ -129,6 +129,8 @@ def test_several_seeds_give_mean_and_spread(folder: Path) -> None:
     np.testing.assert_allclose(found.predicted_fitness, np.mean(single, axis=0))
     np.testing.assert_allclose(found.sd_fitness, np.std(single, axis=0, ddof=1))
     assert sorted(set(both.results.seed)) == [0, 1]
+    with pytest.raises(CheckpointError, match=r"several seeds have a model each\n.*2 runs"):
+        both.model  # noqa: B018
 
 
 def test_unknown_genes_are_refused_or_left_empty(predictor: dglcell.Predictor) -> None:
@@ -141,6 +143,10 @@ def test_unknown_genes_are_refused_or_left_empty(predictor: dglcell.Predictor) -
     assert found.unknown.tolist() == ["", "b9999;x"]
     assert [math.isnan(value) for value in found.predicted_fitness] == [False, True]
     assert math.isnan(predictor.predict([["x"]], unknown="empty").predicted_fitness[0])
+    with pytest.raises(GenotypeError, match="row 1: no gene is deleted"):  # the model sees no conditions
+        predictor.predict(dglcell.Strains.from_names([["b0720"], []]))
+    with pytest.raises(GenotypeError, match="row 0: no gene is deleted"):
+        dglcell.evaluate(predictor, pd.DataFrame({"genes": [""], "fitness": [1.0]}))
 
 
 @pytest.mark.parametrize("unknown", ["refuse", "empty"])
@@ -190,13 +196,6 @@ def test_strengths_are_given_in_several_forms(predictor: dglcell.Predictor) -> N
         [{"b0720": np.float32(0.5), "b0114": 0}],
     ):
         assert predictor.predict(given).predicted_fitness[0] == pytest.approx(half, abs=1e-6)
-
-
-def test_the_wild_type_is_no_strain_for_a_model_without_conditions(predictor: dglcell.Predictor) -> None:
-    with pytest.raises(GenotypeError, match="row 1: no gene is deleted"):
-        predictor.predict(dglcell.Strains.from_names([["b0720"], []]))
-    with pytest.raises(GenotypeError, match="row 0: no gene is deleted"):
-        dglcell.evaluate(predictor, pd.DataFrame({"genes": [""], "fitness": [1.0]}))
 
 
 @pytest.mark.parametrize("strength", [-1, math.nan, math.inf, 1e39, 1e-9, "half", None, True])
@@ -277,14 +276,11 @@ def test_runs_that_cannot_be_loaded_are_refused(folder: Path, tmp_path: Path) ->
         dglcell.load(["runs/quickstart/seed-0", "runs/other/seed-0"])
 
 
-def test_experiments_are_found_by_name(folder: Path) -> None:
-    assert experiment_file("quickstart") == Path("conf/quickstart.yaml") == experiment_file("conf/quickstart.yaml")
-    with pytest.raises(ConfigError, match=r"'quickstrat' not found\n.*experiments\n.*did you mean quickstart"):
-        experiment_file("quickstrat")
-
-
 def test_keys_find_their_sections(folder: Path) -> None:
     path = experiment_file("quickstart")
+    assert path == Path("conf/quickstart.yaml") == experiment_file("conf/quickstart.yaml")
+    with pytest.raises(ConfigError, match=r"'quickstrat' not found\n.*experiments\n.*did you mean quickstart"):
+        experiment_file("quickstrat")
     short = ["seed=3", "epochs=2", "lr=1e-5", "model=set_operator", "local_factors=8", "split.seed=7"]
     full = ["seed=3", "trainer.epochs=2", "optimizer.lr=1e-5", "model=set_operator", "model.local_factors=8"]
     assert load_config(path, short) == load_config(path, [*full, "split.seed=7"])
@@ -299,13 +295,6 @@ def test_cells_of_runs_folders_and_experiments_are_the_same(folder: Path, predic
         assert dglcell.load_cell(source).sha256 == predictor.cell.sha256
     with pytest.raises(GraphError, match="no cell graph at 'conf'"):
         dglcell.load_cell("conf")
-
-
-def test_a_loaded_model_is_a_module(predictor: dglcell.Predictor) -> None:
-    assert predictor.model is predictor.members[0].model
-    assert not predictor.model.training
-    with pytest.raises(CheckpointError, match=r"several seeds have a model each\n.*2 runs"):
-        dglcell.load("runs/quickstart").model  # noqa: B018
 
 
 class Epochs(Callback):

@@ -43,33 +43,18 @@ def test_options_reach_the_optimiser() -> None:
         (OptimizerConfig("RMSprop"), r"`optimizer.name` is unknown\n  got: +RMSprop\n  expected: AdamW, Adam, SGD"),
         (OptimizerConfig("AdamW", options={"momentum": 0.9}), r"AdamW refuses these settings\n  got: .*momentum"),
         (OptimizerConfig("SGD", options={"nesterov": True}), "SGD refuses these settings"),
-        (OptimizerConfig("AdamW", options={"betas": [2.0, 0.9]}), "AdamW refuses these settings"),
         (OptimizerConfig(weight_decay=-1.0), "`optimizer.weight_decay` is too small"),
         (OptimizerConfig(lr=0.0), r"`optimizer.lr` must be positive\n  got: +0.0"),
-        (OptimizerConfig(lr=-1.0), "`optimizer.lr` must be positive"),
         (OptimizerConfig(lr=math.nan), "`optimizer.lr` is no finite number"),
-    ],
-)
-def test_optimisers_that_cannot_be_made_are_refused(config: OptimizerConfig, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        config.validate()
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
         (SchedulerConfig("linear"), r"`scheduler.name` is unknown\n  got: +linear\n  expected: none, cosine_restarts"),
         (SchedulerConfig("cosine_restarts", interval="day"), "`scheduler.interval` is unknown"),
-        (SchedulerConfig("cosine_restarts", first_cycle=0), "`scheduler.first_cycle` must be longer than"),
         (SchedulerConfig("cosine_restarts", first_cycle=5, warmup=5), r"first_cycle` must be longer .*\n.*\n.*than 5"),
         (SchedulerConfig("cosine_restarts", cycle_mult=0.0), "`scheduler.cycle_mult` is too small"),
-        (SchedulerConfig("cosine_restarts", gamma=-0.5), "`scheduler.gamma` is too small"),
         (SchedulerConfig("cosine_restarts", warmup=-1), "`scheduler.warmup` is too small"),
         (SchedulerConfig("plateau", factor=1.0), "`scheduler.factor` must lie between 0 and 1"),
-        (SchedulerConfig("plateau", patience=-1), "`scheduler.patience` is too small"),
     ],
 )
-def test_schedules_that_make_no_sense_are_refused(config: SchedulerConfig, message: str) -> None:
+def test_settings_that_make_no_sense_are_refused(config: OptimizerConfig | SchedulerConfig, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         config.validate()
 

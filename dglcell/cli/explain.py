@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,9 +33,6 @@ biology.
 
 TABLES = (".csv", ".tsv", ".txt", ".gz", ".parquet", ".xlsx")
 """Words that end so are tables, also where no such file exists."""
-
-DECIMAL_COMMA = re.compile(r":([0-9]*,[0-9]+(?:e-?[0-9]+)?)(?![\w.:])", re.ASCII)
-"""A strength is written so with a decimal comma, which stands between genes here."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -102,16 +98,6 @@ def _table(options: argparse.Namespace) -> Path | None:
     paths = [text for text in options.strains if Path(text).suffix or "/" in text]
     paths = [text for text in paths if Path(text).is_file() or Path(text).suffix in TABLES]
     if not paths:
-        for text in options.strains:
-            found = DECIMAL_COMMA.search(text)
-            if found:
-                point = found[1].replace(",", ".")
-                raise ConfigError(
-                    "a strength has a decimal comma",
-                    got=f"`{found[1]}` in '{text}'",
-                    expected="a decimal point, because a comma stands between genes here",
-                    do=f"write `{point}`; if the comma is to stand between genes, write a space in its place",
-                )
         return None
     if len(options.strains) > 1:
         raise ConfigError("a table stands alone", got=" ".join(options.strains), expected="a table, or names of genes")

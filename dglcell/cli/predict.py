@@ -89,7 +89,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--top", type=positive, metavar="N", help="only the first N strains of a ranking, written or printed")
     add("--by", choices=RANKINGS, help="the ranking (default: effect)")
     add("--phenotype", metavar="NAME", help="phenotype to rank by, if there are several")
-    where = ".csv or .parquet; of a design also a folder (default for a table and --top: print it)"
+    where = "output: .csv or .parquet; of a design also a folder (default for a table and --top: print it)"
     add("--output", "-o", type=Path, metavar="FILE", help=where)
     add_overwrite(parser)
     way = "what predicts: the best on the validation part, or one by name (default: best)"

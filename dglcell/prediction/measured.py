@@ -93,7 +93,7 @@ def _new_strains(members: Sequence[Trained], directories: Sequence[Path], table:
     table = renamed(table, trained.cell.genes)
     lacking = np.array([gene not in trained.cell.genes for gene in table.names])
     unknown = summed(lacking[table.targets].astype(np.float64), table) > 0
-    seen = are_known(table, trained, strains_of_runs(members, directories))
+    seen = np.isin(identities(table, trained), strains_of_runs(members, directories))
     # The wild type is a strain for models that see its conditions.
     idle = (table.num_deletions == 0) & (not asked_of(trained))
     kept = np.flatnonzero(~(unknown | seen | idle))
@@ -130,7 +130,7 @@ def renamed(table: Strains, genes: Vocabulary) -> Strains:
 
 
 def strains_of_runs(members: Sequence[Trained], directories: Sequence[Path]) -> Keys:
-    """Return the strains that a member was trained on, or chosen by, as `identities`, ascending."""
+    """Return the strains that a member was trained on, or chosen by, as `identities`."""
     of_stores: dict[str, Keys] = {}  # several seeds may share a store
     found = []
     for member, path in zip(members, directories, strict=True):
@@ -139,12 +139,4 @@ def strains_of_runs(members: Sequence[Trained], directories: Sequence[Path]) -> 
         if store.sha256 not in of_stores:
             of_stores[store.sha256] = identities(renamed(store.read(), members[0].cell.genes), member)
         found.append(of_stores[store.sha256][split.part <= VALIDATION])
-    return np.sort(np.concatenate(found))
-
-
-def are_known(strains: Strains, trained: Trained, known: Keys) -> NDArray[np.bool_]:
-    """Return which strains are among those of `strains_of_runs`, [S]."""
-    keys = identities(strains, trained)
-    # `numpy.isin` would sort the known strains anew each time.
-    found: NDArray[np.bool_] = np.searchsorted(known, keys, "right") > np.searchsorted(known, keys)
-    return found
+    return np.concatenate(found)

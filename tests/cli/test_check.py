@@ -41,11 +41,6 @@ def test_a_run_is_compared_on_its_test_part(tiny_run: RunDirectory, capsys: pyte
     )
 
 
-def test_quiet_prints_the_last_line_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "ecoli-core", "--strains", "3", "--quiet"]) == 0
-    assert re.fullmatch(r"checked against DGL: equal to .*\n", capsys.readouterr().out)
-
-
 @pytest.mark.parametrize(
     ("overrides", "compared"),
     [
@@ -77,13 +72,15 @@ def test_a_strategy_that_computes_something_else_is_found(
         return WholeStates(states.x_NCH * (1 + 1e-6), states.num_strains)
 
     monkeypatch.setattr(EdgeMask, "aggregate", wrong)
-    assert main(["check", str(tiny_run.path), "--strains", "4", "--quiet"]) == 1
+    assert main(["check", str(tiny_run.path), "--strains", "4", "--quiet"]) == 1  # the last line alone
     assert re.fullmatch(r"checked against DGL: edge_mask DIFFERS by \de-0\d\n", capsys.readouterr().out)
 
 
 def test_without_dgl_it_says_that_nothing_was_checked(
     tiny_run: RunDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert main(["check", "ecoli-core", "--strains", "3"]) == 0
+    assert "3 strains drawn at random, for " in capsys.readouterr().out
     monkeypatch.setitem(sys.modules, "dgl", None)
     resident_graph.dgl_runs_on.cache_clear()
     try:
@@ -102,22 +99,17 @@ def test_models_without_graphs_of_strains_and_keys_for_runs_are_refused(
     assert "is checked as it was trained" in capsys.readouterr().err
 
 
-def test_everything_required_works_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("DGLCELL_RAW", str(tmp_path))
-    findings = {finding.what: finding for finding in examine()}
-    assert findings["torch"].state == torch.__version__
-    assert findings["python"].ok
-    assert re.fullmatch(r".+, \d+ cores?, \d+ of them allotted", findings["CPU"].state)
-    for kernel in kernels_on("cpu"):
-        finding = findings[f"kernel {kernel} on cpu"]
-        assert (finding.state, finding.ok) == ("gives the right sums", True)
-    assert findings["raw files"].state == str(tmp_path)
-    assert findings["raw files"].ok
-
-
-def test_a_package_that_a_kernel_misses_and_a_missing_raw_folder_are_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_the_doctor_names_what_works_and_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setenv("DGLCELL_RAW", str(tmp_path))
+    assert main(["doctor"]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(rf"^ok  torch +{re.escape(torch.__version__)}$", printed, re.MULTILINE)
+    assert re.search(rf"^ok  raw files +{tmp_path}$", printed, re.MULTILINE)
+    assert re.search(r"^    CPU +.+, \d+ cores?, \d+ of them allotted$", printed, re.MULTILINE)
+    for kernel in kernels_on("cpu"):
+        assert re.search(rf"^ok  kernel {kernel} on cpu +gives the right sums$", printed, re.MULTILINE)
     monkeypatch.setenv("DGLCELL_RAW", str(tmp_path / "no"))
     monkeypatch.delitem(sys.modules, "dglcell.kernels.loops_numba", raising=False)
     monkeypatch.delattr("dglcell.kernels.loops_numba", raising=False)
@@ -126,19 +118,8 @@ def test_a_package_that_a_kernel_misses_and_a_missing_raw_folder_are_named(
     assert findings["kernel tiled on cpu"].ok is False
     assert "numba" in findings["kernel tiled on cpu"].state
     assert findings["raw files"].ok is False
-
-
-def test_remedies_follow_what_does_not_work() -> None:
-    findings = [Finding("a", "1", ok=True), Finding("bbb", "none", ok=False, do="install it"), Finding("c", "info")]
-    assert format_findings(findings) == "ok  a    1\nNO  bbb  none\n         → install it\n    c    info"
-
-
-def test_the_command_prints_the_findings(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("DGLCELL_RAW", raising=False)
-    assert main(["doctor"]) == 0
-    printed = capsys.readouterr().out
-    assert re.search(rf"^ok  torch +{re.escape(torch.__version__)}$", printed, re.MULTILINE)
-    assert re.search("^    raw files ", printed, re.MULTILINE)
+    made = [Finding("a", "1", ok=True), Finding("bbb", "none", ok=False, do="install it"), Finding("c", "info")]
+    assert format_findings(made) == "ok  a    1\nNO  bbb  none\n         → install it\n    c    info"
 
 
 OPTIONAL = re.compile(rb"^[ \t]+(?:import|from)[ \t]+([A-Za-z]\w*)", re.MULTILINE)

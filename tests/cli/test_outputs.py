@@ -34,12 +34,8 @@ NO_OTHER = ("models", "init a clean copy")
 """These replace only what is a model, and write only where there are faults."""
 
 KINDS: dict[str, Callable[[Path, Path], object]] = {
-    "an empty file": lambda out, other: out.touch(),
     "an earlier output": lambda out, other: out.write_text("genes,predicted_fitness\nb0008,1\n"),
     "measurements": lambda out, other: out.write_text("gene_1,predicted_fitness,measured\nb0008,1,2\n"),
-    "a page": lambda out, other: out.write_text("<!doctype html><title>Mine</title>"),
-    "a script": lambda out, other: out.write_text("#!/usr/bin/env python\n"),
-    "a JSON file": lambda out, other: out.write_text('{"reactions": [], "left_out": {}}'),
     "a link": lambda out, other: out.symlink_to(other),
     "a link to nowhere": lambda out, other: out.symlink_to("nowhere"),
     "another name": lambda out, other: out.hardlink_to(other),

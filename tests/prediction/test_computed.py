@@ -20,7 +20,7 @@ from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, GraphError
 from dglcell.prediction.conditions import asked_of, completion_of, seen_by, wild_type_in
 from dglcell.prediction.design import Design
-from dglcell.prediction.measured import are_known, identities
+from dglcell.prediction.measured import identities
 from dglcell.prediction.predict import predict_design
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
@@ -187,6 +187,3 @@ def test_keys_are_equal_where_genes_strengths_and_seen_conditions_are(
     keys = np.concatenate([identities(one, trained) for one in tables])
     plain = [identity for one in tables for identity in plainly(one, trained)]
     assert (keys[:, None] == keys).tolist() == [[a == b for a in plain] for b in plain]
-    known, own = np.sort(keys[: len(first)]), plain[: len(first)]
-    assert are_known(tables[1], trained, known).tolist() == [one in own for one in plain[len(first) :]]
-    assert not are_known(tables[1], trained, known[:0]).any()

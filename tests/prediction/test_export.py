@@ -52,21 +52,11 @@ def test_it_has_what_predicts_and_nothing_of_the_machine(
     assert str(tmp_path.parent) not in model.config.read_text() + content["dglcell"]["config"]
     strains = [["b0008"], ["b0114", "b0115"]]
     assert dglcell.load(model.path).predict(strains).equals(dglcell.load(tiny_run.path).predict(strains))
-
-
-def test_the_card_says_what_the_run_knows(tiny_run: RunDirectory, tmp_path: Path) -> None:
-    card = read_card(export(tiny_run.path, tmp_path / "model", ABOUT))
-    environment = json.loads(tiny_run.environment.read_text())
-    results = json.loads(tiny_run.results.read_text())
-    assert (card.organism, card.licence, card.limits, card.description) == (
-        "E. coli",
-        "MIT",
-        ["It is tiny."],
-        "Growth.",
-    )
+    card, environment = read_card(model.path), json.loads(tiny_run.environment.read_text())
+    assert (card.organism, card.licence, card.limits, card.description) == tuple(vars(ABOUT).values())
     assert (card.hashes, card.strains) == (environment["hashes"], environment["strains"])
-    assert card.rows == [row for row in results["rows"] if row["part"] == "test"]
-    assert card.files.keys() == files(tmp_path / "model").keys() - {"card.json"}
+    assert card.rows == [row for row in json.loads(tiny_run.results.read_text())["rows"] if row["part"] == "test"]
+    assert card.files.keys() == files(model.path).keys() - {"card.json"}
 
 
 def test_a_new_version_keeps_what_the_card_of_the_old_one_said(tiny_run: RunDirectory, tmp_path: Path) -> None:
@@ -77,12 +67,6 @@ def test_a_new_version_keeps_what_the_card_of_the_old_one_said(tiny_run: RunDire
         assert (sha256_file(output) if output.is_file() else files(output)) == before
     export(tiny_run.path, tmp_path / "model", About(licence="CC0"))
     assert read_card(tmp_path / "model").licence == "CC0"
-
-
-def test_measured_strains_can_be_left_out(tiny_run: RunDirectory, tmp_path: Path) -> None:
-    model = export(tiny_run.path, tmp_path / "model", ABOUT, strains=False)
-    assert not list(model.glob("predictions_*"))
-    assert dglcell.load(model).predict([["b0008"]]).shape == (1, 4)
 
 
 def test_a_cell_graph_with_other_files_goes_with_the_model() -> None:
@@ -102,38 +86,32 @@ def test_such_a_model_predicts(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.M
     assert dglcell.load(model).predict([["b0008"]]).predicted_fitness.notna().all()
 
 
-class TestRefused:
-    def test_a_card_that_would_not_be_complete(self, tiny_run: RunDirectory, tmp_path: Path) -> None:
-        with pytest.raises(ConfigError) as caught:
-            export(tiny_run.path, tmp_path / "model", About(organism="E. coli", description="Growth."))
-        assert str(caught.value) == (
-            "the card of the model is not complete\n"
-            "  got:      no licence and no limits\n"
-            "  expected: what a user has to know before the first prediction\n"
-            "  do:       give --licence TEXT and --limit TEXT"
-        )
-        assert not list(tmp_path.iterdir())
-
-    def test_a_run_that_is_not_finished(self, tiny_run: RunDirectory, tmp_path: Path) -> None:
-        with pytest.raises(CheckpointError, match=r"run directory '.*' not found"):
-            export(tmp_path / "no", tmp_path / "model", ABOUT)
-
-    @pytest.mark.parametrize("name", ["-model", ".model", "a b"])
-    def test_a_name_that_is_none(self, name: str, tiny_run: RunDirectory, tmp_path: Path) -> None:
+def test_what_cannot_be_a_model_is_refused(
+    tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        export(tiny_run.path, tmp_path / "model", About(organism="E. coli", description="Growth."))
+    assert str(caught.value) == (
+        "the card of the model is not complete\n"
+        "  got:      no licence and no limits\n"
+        "  expected: what a user has to know before the first prediction\n"
+        "  do:       give --licence TEXT and --limit TEXT"
+    )
+    with pytest.raises(CheckpointError, match=r"run directory '.*' not found"):
+        export(tmp_path / "no", tmp_path / "model", ABOUT)
+    for name in ("-model", ".model", "a b"):
         with pytest.raises(ConfigError, match="this is no name of a model"):
             export(tiny_run.path, tmp_path / name, ABOUT)
-
-    def test_the_place_of_something_else(
-        self, tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        (tmp_path / "thesis").mkdir()
-        (tmp_path / "thesis" / "chapter.txt").write_text("mine")
-        words = ["--organism", "E. coli", "--licence", "MIT", "--limit", "It is tiny."]
-        assert main(["models", str(tiny_run.path), "-o", str(tmp_path / "thesis"), *words]) == 2
-        assert f"error: '{tmp_path}/thesis' exists already; nothing was written\n" in capsys.readouterr().err
-        assert main(["models", str(tiny_run.path), "-o", str(tmp_path / "thesis"), *words, "--overwrite"]) == 2
-        assert f"error: '{tmp_path}/thesis' is there, and is no trained model\n" in capsys.readouterr().err
-        assert files(tmp_path) == {"thesis/chapter.txt": b"mine"}
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.txt").write_text("mine")
+    words = ["models", str(tiny_run.path), "-o", str(tmp_path / "thesis"), "--organism", "E. coli", "--licence", "MIT"]
+    for more, said in (
+        ([], "exists already; nothing was written"),
+        (["--overwrite"], "is there, and is no trained model"),
+    ):
+        assert main([*words, "--limit", "It is tiny.", *more]) == 2
+        assert f"error: '{tmp_path}/thesis' {said}\n" in capsys.readouterr().err
+    assert files(tmp_path) == {"thesis/chapter.txt": b"mine"}
 
 
 @pytest.fixture(scope="module", params=["seen", "learnt", "in media"])

@@ -19,7 +19,6 @@ from dglcell.errors import CheckpointError, ConfigError
 from dglcell.uncertainty.calibration import Calibrated, Calibration
 from dglcell.uncertainty.conformal import (
     CONSTANT,
-    FEWEST,
     ISOTONIC,
     LEARNED,
     PLATT,
@@ -105,15 +104,9 @@ def test_intervals_cover_what_they_promise_and_are_narrower_than_constant_ones()
         ratios.append(found["width"] / found["constant_width"])
     np.testing.assert_allclose(np.mean(inside, 0), 0.9, atol=0.01)
     assert np.mean(ratios) < 0.8
-
-
-def test_intervals_of_one_width_are_calibrated_with_all_strains() -> None:
-    rng = np.random.default_rng(6)
-    known = features(rng, 2 * FEWEST)
-    error = np.where(known[:, 2] > 0, 1.0, 0.01) * rng.normal(size=len(known))
-    found = Calibrated.of(REGRESSION, known, known[:, 0], known[:, 0] + error, with_spread=False, constant=True)
-    assert (found.difficulty.kind, len(found.scores)) == (CONSTANT, len(known))
-    measured = found.measure(known, known[:, 0], known[:, 0] + error)
+    alike = Calibrated.of(REGRESSION, known, predicted, truth, with_spread=False, constant=True)
+    assert (alike.difficulty.kind, len(alike.scores)) == (CONSTANT, len(known))
+    measured = alike.measure(known, predicted, truth)
     assert (measured["covered"], measured["width"]) == (measured["constant_covered"], measured["constant_width"])
 
 
@@ -143,22 +136,18 @@ def test_columns_have_ends_for_numbers_and_probabilities_for_classes(calibration
             calibration.columns(asked, predicted, {}, coverage)
 
 
-def test_it_is_read_back_as_it_was_written(calibration: Calibration, tmp_path: Path) -> None:
-    calibration.save(tmp_path / "calibration.npz")
-    found = Calibration.load(tmp_path / "calibration.npz")
-    assert (found.checkpoint, found.epoch, found.most_new) == ("last.ckpt", 2, 1)
-    asked, predicted = strains([[0], [1, 2]]), {"growth": np.array([0.5, 0.7]), "sick": np.array([0.1, 0.9])}
-    expected = calibration.columns(asked, predicted, {}, 0.9)
-    for name, values in found.columns(asked, predicted, {}, 0.9).items():
-        np.testing.assert_array_equal(values, expected[name])
-
-
-def test_a_run_without_it_and_a_damaged_file_are_refused(calibration: Calibration, tmp_path: Path) -> None:
+def test_it_is_read_back_and_a_missing_or_damaged_one_is_refused(calibration: Calibration, tmp_path: Path) -> None:
     path = tmp_path / "calibration.npz"
     with pytest.raises(CheckpointError, match=r"has no intervals\n  got:      no calibration.npz") as error:
         Calibration.load(path)
     assert "`split.kind: none`" in str(error.value)
     calibration.save(path)
+    found = Calibration.load(path)
+    assert (found.checkpoint, found.epoch, found.most_new) == ("last.ckpt", 2, 1)
+    asked, predicted = strains([[0], [1, 2]]), {"growth": np.array([0.5, 0.7]), "sick": np.array([0.1, 0.9])}
+    expected = calibration.columns(asked, predicted, {}, 0.9)
+    for name, values in found.columns(asked, predicted, {}, 0.9).items():
+        np.testing.assert_array_equal(values, expected[name])
     whole = path.read_bytes()
     arrays = dict(np.load(path))
     wrong = [
@@ -185,23 +174,13 @@ scores = arrays(np.float64, st.integers(1, 60), elements=st.floats(0, 1e6))
 def test_it_is_the_smallest_score_that_enough_others_do_not_exceed(scores_n: np.ndarray, coverage: float) -> None:
     n = len(scores_n)
     if n < fewest_strains(coverage):
-        with pytest.raises(ConfigError, match="too few validation strains"):
+        message = rf"too few .*\n  got:      {n} strains .*\n  expected: {fewest_strains(coverage)} or more\n.*split"
+        with pytest.raises(ConfigError, match=message):
             conformal_quantile(scores_n, coverage)
         return
     found = conformal_quantile(scores_n, coverage)
     enough = [score for score in scores_n if np.sum(scores_n <= score) >= (n + 1) * coverage - 1e-9]
     assert found == min(enough)
-
-
-@pytest.mark.parametrize(("coverage", "n"), [(0.5, 1), (0.9, 9), (0.95, 19), (0.99, 99), (0.999, 999)])
-def test_so_many_strains_are_enough(coverage: float, n: int) -> None:
-    assert fewest_strains(coverage) == n
-    assert conformal_quantile(np.arange(n, dtype=float), coverage) == n - 1
-    with pytest.raises(ConfigError) as error:
-        conformal_quantile(np.arange(n - 1, dtype=float), coverage)
-    assert f"got:      {n - 1} strains" in str(error.value)
-    assert f"expected: {n} or more" in str(error.value)
-    assert "split" in str(error.value)
 
 
 def classes(rng: np.random.Generator, chance_S: np.ndarray) -> np.ndarray:
