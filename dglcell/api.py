@@ -411,13 +411,11 @@ def evaluate(run: str | Path | Predictor, strains: Strains | pd.DataFrame | None
         raise DataError(what, got=got, expected=" or ".join(predictor.phenotypes))
     read = predictor._read(strains, {})[1]
     with _PREDICTING:
-        return _frame(measured_rows(predictor.members, read, measured))
+        return _on_others(measured_rows(predictor.members, read, measured))
 
 
-def _frame(rows: Sequence[ResultRow]) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame([{"model": row.model, "phenotype": row.phenotype, **row.metrics} for row in rows])
+def _on_others(rows: Sequence[ResultRow]) -> pd.DataFrame:
+    return _results([(0, row) for row in rows]).drop(columns=["seed", "part", "is_null"])
 
 
 def evaluate_on(
@@ -451,7 +449,7 @@ def evaluate_on(
     """
     predictor = run if isinstance(run, Predictor) else load(run)
     with _PREDICTING:
-        return _frame(rows_on(predictor.members, predictor.directories, experiment, overrides, phenotypes))
+        return _on_others(rows_on(predictor.members, predictor.directories, experiment, overrides, phenotypes))
 
 
 def load_cell(source: str | Path) -> CellGraph:

@@ -27,7 +27,6 @@ from dglcell.data.sources.guides import SITE, GuideConfig
 from dglcell.data.strains import Strains
 from dglcell.data.table import STRAINS, IssuesError, Rows
 from dglcell.errors import DataError, GenotypeError, GraphError, did_you_mean, listing
-from dglcell.files.atomic import canonical_hash
 from dglcell.graph.model_files import SHIPPED
 from dglcell.graph.names import named_aliases
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
@@ -78,11 +77,6 @@ class GenotypeTable:
     def part(self, first: int, last: int) -> GenotypeTable:
         """Return the rows from ``first`` to before ``last``."""
         return GenotypeTable(self.strains.slice(first, last), self.is_known[first:last])
-
-    def describe(self) -> dict[str, Any]:
-        """Describe the rows as plain containers."""
-        assert self.frame is not None
-        return {"table_sha256": canonical_hash([[*self.frame], self.frame.to_numpy().tolist()])}
 
     def record(self, names: tuple[str, ...]) -> Strains:
         """Return all strains, whose targets have these names; those with genes that the cell lacks change nothing."""

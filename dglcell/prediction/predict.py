@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from dglcell.errors import ConfigError, did_you_mean
-from dglcell.files.atomic import sha256_file
+from dglcell.files.atomic import canonical_hash, sha256_file
 from dglcell.files.parquet import import_pyarrow, named
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.machine.processor import ALONE, Ranks
@@ -226,7 +226,9 @@ def predict_table(
         return False
     size = batch_size or fitting_batch_of(members)
     predict = functools.partial(predict_rows, members, batch_size=size, intervals=intervals)
-    about = _describe(members, intervals) | table.describe()
+    assert table.frame is not None
+    sha256 = canonical_hash([[*table.frame], table.frame.to_numpy().tolist()])
+    about = {**_describe(members, intervals), "table_sha256": sha256}
     parts = PartFiles(output, about, len(table), lambda: _rows_of_a_part(table, predict, size, ranks), replaces=True)
     pa, _ = import_pyarrow()
     _predict_parts(parts, table, ranks, lambda rows: pa.table(predict(rows)), lambda text: None)

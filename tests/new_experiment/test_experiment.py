@@ -76,9 +76,7 @@ def test_columns_are_found_and_the_file_is_valid(written: tuple[str, Path]) -> N
 
 def test_the_schedule_follows_from_the_strains_that_train(table: Path) -> None:
     genes = load_cell("quickstart").genes.names[:100]
-    rows = [
-        f"{gene},{0.5 + number / 1000}" for number, gene in enumerate([*genes, *map("b9{:03d}".format, range(900))])
-    ]
+    rows = [f"{gene},{0.5 + i / 1000}" for i, gene in enumerate([*genes, *map("b9{:03d}".format, range(900))])]
     table.write_text("gene_1,growth\n" + "\n".join(rows) + "\n")
     said = write_experiment(wanted(table))
     assert "strains     1,000, phenotypes growth" in said
@@ -94,13 +92,18 @@ def test_answers_make_the_same_as_options(table: Path) -> None:
     assert ask(Wanted(Path("a.yaml")), lambda question: next(answers)) == given
 
 
-@pytest.mark.parametrize(("name", "quoted"), [("mine", "mine.yaml"), ("my exp.v2", "'my exp.v2.yaml'")])
-def test_the_verb_writes_it(table: Path, capsys: pytest.CaptureFixture[str], name: str, quoted: str) -> None:
-    assert main(["init", name, "--table", "strains.csv", "--cell", "textbook"]) == 0
-    assert f"{name}.yaml is written. Train with `dglcell train {quoted}`." in capsys.readouterr().out
-    assert main(["config", "validate", f"{name}.yaml"]) == 0
+def test_the_verb_writes_it(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--table", "strains.csv", "--cell", "textbook"]
+    assert main(["init", "my exp.v2", *words]) == 0
+    assert "my exp.v2.yaml is written. Train with `dglcell train 'my exp.v2.yaml'`." in capsys.readouterr().out
+    assert main(["config", "validate", "my exp.v2.yaml"]) == 0
     assert main(["init", "other"]) == 2
     assert "`--table FILE` or `--screen NAME`" in capsys.readouterr().err
+    assert main(["init", "mine", *words, "--model", "set_operator"]) == 0
+    assert "# as `--model` says\nextends:\n- base.yaml\n- bases/pairs.yaml\n" in Path("mine.yaml").read_text()
+    assert main(["init", "mine", *words, "--model", "dango", "--overwrite"]) == 2
+    assert "expected: hetero_cell or set_operator" in capsys.readouterr().err
+    assert load_config(Path("mine.yaml")).model.name == "set_operator"
 
 
 def test_words_in_a_column_of_numbers_are_faults(table: Path) -> None:
@@ -278,13 +281,3 @@ def test_rows_that_are_merged_are_counted(table: Path) -> None:
     ]
     table.write_text("gene_1,growth\nb0008,0.9\nb0727,0.7\n")
     assert "repeated" not in write_experiment(wanted(table))
-
-
-def test_a_model_is_asked_for_with_its_settings(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["init", "mine", "--table", "strains.csv", "--cell", "textbook", "--model", "set_operator"]) == 0
-    assert "# as `--model` says\nextends:\n- base.yaml\n- bases/pairs.yaml\n" in Path("mine.yaml").read_text()
-    assert load_config(Path("mine.yaml")).model.name == "set_operator"
-    words = ["init", "mine", "--table", "strains.csv", "--cell", "textbook"]
-    assert main([*words, "--model", "dango", "--overwrite"]) == 2
-    assert "expected: hetero_cell or set_operator" in capsys.readouterr().err
-    assert load_config(Path("mine.yaml")).model.name == "set_operator"

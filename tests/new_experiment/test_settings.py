@@ -88,21 +88,16 @@ def test_few_strains_leave_more_to_test() -> None:
 
 
 @pytest.mark.parametrize("model", [GROWTH, PAIRS])
-@pytest.mark.parametrize("strains", [1, 40, 92, 800, 2_400, 24_000, 110_000])
-def test_there_are_steps_enough_and_the_warm_up_is_a_part_of_them(model: str, strains: int) -> None:
-    schedule = Schedule.of(strains, model)
-    assert schedule.steps >= min(100, 20 * strains)
-    chosen = choose_settings(replace(FITNESS, strains=strains), "none", model)
-    assert chosen.keys["scheduler"]["warmup"] <= 0.05 * schedule.steps + 1
-    assert chosen.keys["trainer"]["epochs"] == schedule.epochs
-    assert chosen.keys["data"]["batch_size"] == schedule.batch
-
-
-def test_smaller_tables_have_smaller_batches_and_more_epochs() -> None:
-    schedules = [Schedule.of(strains) for strains in (40, 800, 24_000)]
+def test_there_are_steps_enough_and_smaller_tables_have_more_epochs(model: str) -> None:
+    schedules = [Schedule.of(strains, model) for strains in (1, 40, 92, 800, 2_400, 24_000, 110_000)]
+    assert all(one.steps >= min(100, 20 * one.strains) for one in schedules)
     assert [one.batch for one in schedules] == sorted(one.batch for one in schedules)
     assert [one.epochs for one in schedules] == sorted((one.epochs for one in schedules), reverse=True)
-    assert Schedule.of(2400, GROWTH, 6600).epochs < Schedule.of(2400, GROWTH, 137).epochs
+    assert Schedule.of(2400, model, 6600).epochs < Schedule.of(2400, model, 137).epochs
+    chosen = choose_settings(replace(FITNESS, strains=800), "none", model)
+    assert chosen.keys["scheduler"]["warmup"] <= 0.05 * Schedule.of(800, model).steps + 1
+    assert chosen.keys["trainer"]["epochs"] == schedules[3].epochs
+    assert chosen.keys["data"]["batch_size"] == schedules[3].batch
 
 
 @pytest.mark.parametrize("base", BASES.values())
