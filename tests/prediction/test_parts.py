@@ -143,7 +143,7 @@ def test_parts_that_do_not_belong_together_are_refused(
     other = Design.of(range(1, 10), 2)
     sha256 = [design.describe()["design_sha256"][:12] for design in (other, DESIGN)]
     record, part = parts_of(out) / RECORD, parts_of(out) / "part-00001.parquet"
-    written, whole = record.read_text(), part.read_bytes()
+    written = record.read_text()
 
     def refused(message: str, member: Trained = trained, design: Design = DESIGN) -> None:
         with pytest.raises(DataError) as error:
@@ -170,7 +170,6 @@ def test_parts_that_do_not_belong_together_are_refused(
     part.unlink()
     assert predict(trained, out)[1:] == lines(30, 36)
     assert len(pq.read_table(out)) == 36
-    assert not out.is_dir() or part.read_bytes() == whole
 
 
 # Several processes.
