@@ -15,23 +15,14 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
-import yaml
-
 from dglcell.checks import HIDDEN, check_one_line
 from dglcell.config.experiment import ANY, AUTO, Config
 from dglcell.config.read import PACKAGED, hide_override, load_config
 from dglcell.errors import ConfigError, DglcellError, MissingDependencyError, listing, shorten
-
-OWN = ("seed", "experiment.name")
-"""Members of an array get these keys individually."""
-
-SEED = re.compile(r"[0-9]{1,10}")
+from dglcell.published.file import read_declarations
 
 MOST_MEMBERS = 10_000
 """Most members of a job array; SLURM itself takes 1,000 by default."""
-
-LONGEST = 200
-"""Most letters of a member's name, because file systems take 255."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +47,12 @@ class Sweep:
         keys = tuple(_values(value) for value in values)
         swept = [key for key, _ in keys]
         for key in swept:
-            if key in OWN or key.startswith("slurm.environment") or (split_seeds and key == "split.seed"):
+            # Members of an array get the first two individually.
+            if (
+                key in ("seed", "experiment.name")
+                or key.startswith("slurm.environment")
+                or (split_seeds and key == "split.seed")
+            ):
                 raise ConfigError("`--sweep` cannot take this key", got=key, do="see `--seeds` and `--split-seeds`")
             if swept.count(key) > 1:
                 raise ConfigError("`--sweep` names a key twice", got=key, do="put its values into one list")
@@ -70,18 +66,15 @@ class Sweep:
         """
         size = math.prod(len(values) for _, values in self.values) * max(1, len(self.seeds))
         if size > MOST_MEMBERS:
-            raise ConfigError(
-                "a job array would have too many members", got=f"{size:,}", expected=f"{MOST_MEMBERS:,} or fewer"
-            )
+            expected = f"{MOST_MEMBERS:,} or fewer"
+            raise ConfigError("a job array would have too many members", got=f"{size:,}", expected=expected)
         chosen = list(itertools.product(*([f"{key}={value}" for value in values] for key, values in self.values)))
         # A name is one of a folder, in which each character that is not part of a word becomes a dash.
         names = ["_".join(re.sub(r"[^\w.=+-]+", "-", word).strip("-") for word in words) for words in chosen]
         for name, times in Counter(names).items():
-            if times > 1 or len(name) > LONGEST:
-                what = "is too long" if len(name) > LONGEST else "stands for several members"
-                raise ConfigError(
-                    f"the name of a sweep's member {what}", got=name, do="submit these values one by one, with names"
-                )
+            if times > 1 or len(name) > 200:  # file systems take names of 255
+                what = f"the name of a sweep's member {'is too long' if times == 1 else 'stands for several members'}"
+                raise ConfigError(what, got=name, do="submit these values one by one, with names")
         named = [[*words, f"experiment.name={experiment}/{name}"] for name, words in zip(names, chosen, strict=True)]
         keys = ("seed", "split.seed") if self.split_seeds else ("seed",)
         seeds = [[f"{key}={seed}" for key in keys] for seed in self.seeds]
@@ -94,14 +87,10 @@ def seeds_of(text: str) -> list[int]:
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         ends = [first, last] if dash else [first, first]
-        numbers = [int(end) for end in ends if SEED.fullmatch(end)]
+        numbers = [int(end) for end in ends if re.fullmatch("[0-9]{1,10}", end)]
         if len(numbers) < 2 or not numbers[0] <= numbers[1] < numbers[0] + MOST_MEMBERS:
-            raise ConfigError(
-                "`--seeds` is no list of seeds",
-                got=text,
-                expected="e.g. 0-4 or 0,3,7",
-                do=f"a job array has at most {MOST_MEMBERS:,} members",
-            )
+            do = f"a job array has at most {MOST_MEMBERS:,} members"
+            raise ConfigError("`--seeds` is no list of seeds", got=text, expected="e.g. 0-4 or 0,3,7", do=do)
         seeds += range(numbers[0], numbers[1] + 1)
     if len(set(seeds)) < len(seeds):
         raise ConfigError("`--seeds` names a seed twice", got=text, do="name each seed once")
@@ -130,12 +119,6 @@ def _split(text: str) -> list[str]:
     return parts
 
 
-class Template(string.Template):
-    """A template has places like ``@name``, because `$` belongs to the shell."""
-
-    delimiter = "@"
-
-
 def render(config: Config, file: Path, overrides: Sequence[str] = (), sweep: Sweep | None = None) -> str:
     """Return a script for ``sbatch``, which runs one task per device and starts them with one ``srun``.
 
@@ -145,15 +128,12 @@ def render(config: Config, file: Path, overrides: Sequence[str] = (), sweep: Swe
         overrides: overrides that are passed on to ``dglcell train``.
         sweep: members of a job array; None for a single job.
     """
-    words = [launcher(config), *_command("train", file, overrides)]
     members = (sweep or Sweep()).members(config.experiment.name)
-    lines: list[str] = []
+    lines, last = [], shlex.join(members[0])
     if len(members) > 1:
         cases = [f"{task}) member=({shlex.join(member)}) ;;" for task, member in enumerate(members)]
-        lines += ["case $SLURM_ARRAY_TASK_ID in", *cases, "esac", ""]
-        words.append('"${member[@]}"')
-    else:
-        words.append(shlex.join(members[0]))
+        lines, last = ["case $SLURM_ARRAY_TASK_ID in", *cases, "esac", ""], '"${member[@]}"'
+    words = [launcher(config), *_command("train", file, overrides), last]
     return _script(config, file, [*lines, " ".join(filter(None, words))], len(members))
 
 
@@ -181,6 +161,12 @@ def _on_one_cpu(config: Config) -> Config:
     """Return the configuration for steps that need neither a GPU nor several processes."""
     trainer = replace(config.trainer, devices=1, num_nodes=1, accelerator="cpu")
     return replace(config, trainer=trainer)
+
+
+class Template(string.Template):
+    """A template has places like ``@name``, because `$` belongs to the shell."""
+
+    delimiter = "@"
 
 
 ENVIRONMENT = """\
@@ -241,8 +227,7 @@ def _recorded(config: Config) -> tuple[str, str, str] | None:
 
     That is where keys of cell, data, model or loss are others, or the devices.
     """
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    records = yaml.load(files("dglcell.cluster").joinpath("usage.yaml").read_text(encoding="utf-8"), Loader=loader)
+    records = read_declarations("dglcell.cluster", "usage.yaml")
     took, trainer = records.get(config.experiment.name), config.trainer
     if took is None or took["processes"] != trainer.devices * trainer.num_nodes:
         return None
@@ -272,16 +257,11 @@ def job_name(config: Config) -> str:
 def resources(config: Config) -> str:
     """Describe the resources of one job in words; its time and memory are given."""
     slurm, trainer = config.slurm, config.trainer
-    parts = [
-        f"nodes: {trainer.num_nodes}",
-        f"tasks a node: {trainer.devices}",
-        f"CPUs a task: {slurm.cpus_per_task}",
-        f"GPUs a node: {trainer.devices} ({slurm.gpu or ANY})" if wants_gpus(config) else "no GPUs",
-        f"memory a node: {slurm.memory or 'default'}",
-        f"time: {slurm.time}",
-        f"partition: {slurm.partition or 'default'}",
-    ]
-    return ", ".join(parts)
+    gpus = f"GPUs a node: {trainer.devices} ({slurm.gpu or ANY})" if wants_gpus(config) else "no GPUs"
+    return (
+        f"nodes: {trainer.num_nodes}, tasks a node: {trainer.devices}, CPUs a task: {slurm.cpus_per_task}, {gpus}, "
+        f"memory a node: {slurm.memory or 'default'}, time: {slurm.time}, partition: {slurm.partition or 'default'}"
+    )
 
 
 def wants_gpus(config: Config) -> bool:
@@ -339,11 +319,9 @@ def surroundings(config: Config) -> Iterator[str]:
     yield "export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}"
     for name, value in slurm.environment.items():
         if value == HIDDEN:
-            raise ConfigError(
-                f"the value of `slurm.environment.{name}` is not in this configuration",
-                got=f"'{HIDDEN}', which a run writes in place of it",
-                do=f"give it: `slurm.environment.{name}=VALUE`, or submit the experiment's own file",
-            )
+            what = f"the value of `slurm.environment.{name}` is not in this configuration"
+            do = f"give it: `slurm.environment.{name}=VALUE`, or submit the experiment's own file"
+            raise ConfigError(what, got=f"'{HIDDEN}', which a run writes in place of it", do=do)
         yield f"export {name}={shlex.quote(value)}"
 
 
@@ -366,9 +344,6 @@ NO_ANSWER = (
     *("onfiguration source", "Unable to process configuration", "rotocol authentication", "o route to host"),
 )
 """With these texts SLURM's commands say that the controller is not there, or that they cannot find it."""
-
-PATIENCE = 120
-"""Seconds in which SLURM's commands must answer; they try again by themselves."""
 
 
 def try_script(script: str, folder: Path) -> str:
@@ -394,11 +369,9 @@ def submit_script(script: str, folder: Path, logs: str, name: str, *options: str
         raise ConfigError("SLURM refuses this job", got=done.stderr.strip(), do="mend the experiment's `slurm` section")
     number = done.stdout.strip().split(";")[0]
     if not re.fullmatch("[0-9]+", number):
-        raise DglcellError(
-            "SLURM's answer is not the number of a job, which may be queued or not",
-            got=shorten(done.stdout.strip(), 200) or "nothing",
-            do="give the same command again: it looks for the job first",
-        )
+        what = "SLURM's answer is not the number of a job, which may be queued or not"
+        got = shorten(done.stdout.strip(), 200) or "nothing"
+        raise DglcellError(what, got=got, do="give the same command again: it looks for the job first")
     return number
 
 
@@ -428,26 +401,24 @@ def refuse_overlap(name: str, jobs: Mapping[str, str]) -> None:
     wanted = set(seeds_of(seeds))
     for other, number in jobs.items():
         before, found, of_other = other.rpartition(".seed-")
-        if other != name and found and before == start and wanted & set(seeds_of(of_other)):
-            raise ConfigError(
-                "some of these runs are queued or running",
-                got=f"job {number}, {other}",
-                expected=f"no job with the seeds {listing(sorted(wanted & set(seeds_of(of_other))))}",
-                do=f"leave these seeds out, wait, or take the job back with `scancel {number}`",
-            )
+        both = wanted & set(seeds_of(of_other)) if other != name and found and before == start else ()
+        if both:
+            expected = f"no job with the seeds {listing(sorted(both))}"
+            do = f"leave these seeds out, wait, or take the job back with `scancel {number}`"
+            got = f"job {number}, {other}"
+            raise ConfigError("some of these runs are queued or running", got=got, expected=expected, do=do)
 
 
 def _call(command: list[str], folder: Path, text: str | None = None) -> subprocess.CompletedProcess[str]:
     if shutil.which(command[0]) is None:
-        raise MissingDependencyError(
-            f"`{command[0]}` is not on this machine", do="run this on a login node of the cluster"
-        )
-    try:
+        do = "run this on a login node of the cluster"
+        raise MissingDependencyError(f"`{command[0]}` is not on this machine", do=do)
+    try:  # within two minutes, in which SLURM's commands try again by themselves
         done = subprocess.run(
-            command, cwd=folder, input=text, capture_output=True, text=True, timeout=PATIENCE, errors="replace"
+            command, cwd=folder, input=text, capture_output=True, text=True, timeout=120, errors="replace"
         )
     except subprocess.TimeoutExpired:
-        raise DglcellError("SLURM does not answer", got=f"no answer in {PATIENCE} s", do="try again later") from None
+        raise DglcellError("SLURM does not answer", got="no answer in 120 s", do="try again later") from None
     if done.returncode and any(sign in done.stderr + done.stdout for sign in NO_ANSWER):
         answer = (done.stderr or done.stdout).strip().splitlines()[-1]
         raise DglcellError("SLURM does not answer", got=answer, do="try again later, or on a login node")

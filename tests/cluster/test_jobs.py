@@ -82,22 +82,18 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def submitted(queue: Path) -> list[dict[str, str]]:
     """Return the jobs of the cluster."""
-    found: list[dict[str, str]] = json.loads(queue.read_text()) if queue.exists() else []
-    return found
+    return json.loads(queue.read_text()) if queue.exists() else []
 
 
 def kill_at(moment: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """End the process before or after the given call of SLURM."""
-    calls = [0]
-    real = scheduler._call
+    passed, real = iter(range(1, 1000)), scheduler._call
 
     def call(*arguments: Any, **options: Any) -> Any:
-        calls[0] += 1
-        if calls[0] == moment:
+        if next(passed) == moment:
             raise Killed
         found = real(*arguments, **options)
-        calls[0] += 1
-        if calls[0] == moment:
+        if next(passed) == moment:
             raise Killed
         return found
 
@@ -137,9 +133,7 @@ def test_seeds_that_are_queued_in_part_are_refused(
     assert main(["job", "submit", str(file), "--seeds", "0-2", "--sweep", "optimizer.lr=1e-3,1e-4"]) == 0
     assert len(submitted(cluster)) == 3
     # The same experiment of another folder is another run.
-    other = tmp_path / "other"
-    other.mkdir()
-    monkeypatch.chdir(other)
+    monkeypatch.chdir(tmp_path / "bin")
     assert main(["job", "submit", str(file), "--seeds", "0-2"]) == 0
     assert len(submitted(cluster)) == 4
 

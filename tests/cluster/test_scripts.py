@@ -14,7 +14,6 @@ import yaml
 from benchmarks.collect import RESULTS, read, usage
 from dglcell.cli import main
 from dglcell.cluster.scripts import Sweep, render, render_build, render_comparison
-from dglcell.config.experiment import Config
 from dglcell.config.read import load_config
 from dglcell.errors import ConfigError
 from tests.config_files import refusal, write
@@ -44,17 +43,6 @@ def commands(script: str, task: int = 0) -> list[list[str]]:
     return [line.rstrip("\0").split("\0") for line in done.stdout.splitlines()]
 
 
-def test_tasks_and_nodes_are_those_of_the_trainer(file: Path) -> None:
-    config = load_config(
-        file, ["trainer.devices=4", "trainer.num_nodes=2", "trainer.accelerator=gpu", "slurm.gpu=a100"]
-    )
-    asked = directives(render(config, file))
-    assert {"--nodes=2", "--ntasks-per-node=4", "--gpus-per-node=a100:4", "--requeue", "--signal=USR1@120"} <= asked
-    # The name is part of the output file's name, where `/` would be a folder that nobody made.
-    assert "--job-name=yeast.one" in asked
-    assert not any(option.startswith("--gpus") for option in directives(render(load_config(file), file)))
-
-
 @pytest.mark.parametrize(
     ("accelerator", "gpu", "asked"),
     [
@@ -65,11 +53,11 @@ def test_tasks_and_nodes_are_those_of_the_trainer(file: Path) -> None:
         ("auto", "null", []),
     ],
 )
-def test_devices_are_asked_for_where_there_shall_be_some(
-    file: Path, accelerator: str, gpu: str, asked: list[str]
-) -> None:
-    config = load_config(file, [f"trainer.accelerator={accelerator}", "trainer.devices=4", f"slurm.gpu={gpu}"])
-    assert [option for option in directives(render(config, file)) if option.startswith("--gpus")] == asked
+def test_tasks_and_devices_are_those_of_the_trainer(file: Path, accelerator: str, gpu: str, asked: list[str]) -> None:
+    keys = [f"trainer={{accelerator: {accelerator}, devices: 4, num_nodes: 2}}", f"slurm.gpu={gpu}"]
+    script = directives(render(load_config(file, keys), file))
+    assert {"--nodes=2", "--ntasks-per-node=4", "--requeue", "--signal=USR1@120"} <= script
+    assert [option for option in script if option.startswith("--gpus")] == asked
 
 
 def test_every_option_of_the_section_reaches_the_script(file: Path) -> None:
@@ -92,10 +80,13 @@ def test_the_shell_reads_paths_and_overrides_as_they_were_given(file: Path) -> N
     load, run = commands(render(config, odd, overrides))
     assert load == ["module", "load", "cuda/12.4"]
     assert run == ["--cpus-per-task=3", "--kill-on-bad-exit=1", "dglcell", "train", "conf/a b/one.yaml", *overrides]
+    (run,) = commands(render(load_config(file, ["slurm={container: /images/my cell.sif, binds: [/scratch]}"]), file))
+    inside = ["apptainer", "exec", "--nv", "--bind", "/scratch", "/images/my cell.sif"]
+    assert run[2:] == [*inside, "dglcell", "train", str(file)]
 
 
 def test_a_script_with_secrets_is_for_its_owner_alone(file: Path, tmp_path: Path) -> None:
-    script = tmp_path / "job.sh"
+    script = tmp_path / "new" / "job.sh"
     render_job = ["job", "render", str(file), "--output", str(script)]
     assert main(render_job) == 0
     assert script.stat().st_mode & 0o044, "others may read it"
@@ -105,20 +96,6 @@ def test_a_script_with_secrets_is_for_its_owner_alone(file: Path, tmp_path: Path
         assert script.stat().st_mode & 0o777 == 0o600
         assert "s3cret" in script.read_text()
         script.chmod(0o644)
-
-
-def test_a_script_goes_into_a_folder_that_is_not_there(file: Path, tmp_path: Path) -> None:
-    assert main(["job", "render", str(file), "--output", f"{tmp_path}/new/folder/"]) == 0
-    assert [path.name for path in (tmp_path / "new" / "folder").rglob("*.sh")] == ["one.sh"]
-
-
-def test_a_container_gets_its_folders(file: Path) -> None:
-    config = load_config(file, ["slurm={container: /images/my cell.sif, binds: [/scratch]}"])
-    (run,) = commands(render(config, file))
-    assert run[2:] == [
-        *("apptainer", "exec", "--nv", "--bind", "/scratch", "/images/my cell.sif"),
-        *("dglcell", "train", str(file)),
-    ]
 
 
 def test_each_task_of_an_array_runs_its_own_member(file: Path) -> None:
@@ -132,13 +109,14 @@ def test_each_task_of_an_array_runs_its_own_member(file: Path) -> None:
     assert len(directories) == 4
 
 
-def test_seeds_alone_stay_one_experiment() -> None:
+def test_seeds_alone_stay_one_experiment_and_splits_follow_them_where_asked() -> None:
     assert Sweep.parse("3,0-1", []).members("e") == [["seed=3"], ["seed=0"], ["seed=1"]]
-
-
-def test_splits_follow_the_seeds_where_asked() -> None:
     sweep = Sweep.parse("0,7", ["optimizer.lr=1"], split_seeds=True)
     assert [member[2:] for member in sweep.members("e")] == [["seed=0", "split.seed=0"], ["seed=7", "split.seed=7"]]
+    with pytest.raises(ConfigError, match=r"`--split-seeds` needs seeds\n  do:       give `--seeds`"):
+        Sweep.parse(None, [], split_seeds=True)
+    with pytest.raises(ConfigError, match=r"cannot take this key\n  got:      split.seed"):
+        Sweep.parse("0-1", ["split.seed=1,2"], split_seeds=True)
 
 
 def test_members_whose_names_would_not_differ_are_refused() -> None:
@@ -176,33 +154,20 @@ def test_sweeps_that_cannot_be_read_are_refused(seeds: str | None, values: list[
         ("slurm.environment={A B: c}", "`slurm.environment` names no variable"),
         ("slurm.options=[exclusive]", "`slurm.options` holds no option of sbatch"),
         ("slurm.binds=[/scratch]", "`slurm.binds` needs a container"),
-        ("slurm.partitoin=x", "did you mean `slurm.partition`?"),
+        ("slurm.array_limit=0", "`slurm.array_limit` is no number of jobs"),
     ],
 )
 def test_wrong_values_are_refused_by_key(file: Path, override: str, message: str) -> None:
     assert message in refusal(file, override)
 
 
-def test_the_description_stays_in_its_comment(file: Path) -> None:
-    config: Config = load_config(file)
-    assert "# One run\n" in render(config, file)
-    assert shlex.split(commands(render(config, file))[0][2]) == ["dglcell"]
-
-
-def test_splits_need_seeds_of_their_own() -> None:
-    with pytest.raises(ConfigError, match=r"`--split-seeds` needs seeds\n  do:       give `--seeds`"):
-        Sweep.parse(None, [], split_seeds=True)
-    with pytest.raises(ConfigError, match=r"cannot take this key\n  got:      split.seed"):
-        Sweep.parse("0-1", ["split.seed=1,2"], split_seeds=True)
-
-
 def test_members_of_an_array_may_be_few_at_once(file: Path) -> None:
-    config = load_config(file, ["slurm.array_limit=2"])
-    assert "--array=0-3%2" in directives(render(config, file, sweep=Sweep.parse("0-3", [])))
-    assert "`slurm.array_limit` is no number of jobs" in refusal(file, "slurm.array_limit=0")
+    script = render(load_config(file, ["slurm.array_limit=2"]), file, sweep=Sweep.parse("0-3", []))
+    assert "--array=0-3%2" in directives(script)
+    assert "# One run\n" in script, "the description stays in its comment"
 
 
-def test_a_store_is_built_by_one_process_unless_it_is_there(file: Path, tmp_path: Path) -> None:
+def test_a_store_is_built_and_runs_are_compared_by_one_process(file: Path, tmp_path: Path) -> None:
     several = ["trainer={devices: 4, num_nodes: 2, accelerator: gpu}", "seed=3"]
     store = tmp_path / "a store"
     script = render_build(load_config(file, several), file, several, store)
@@ -211,18 +176,9 @@ def test_a_store_is_built_by_one_process_unless_it_is_there(file: Path, tmp_path
     assert commands(script)[0][2:] == ["dglcell", "data", "build", str(file), *several]
     store.mkdir()
     assert commands(script) == []
-
-
-def test_runs_are_compared_on_one_page(file: Path) -> None:
     script = render_comparison(load_config(file), file, [Path("runs/a b"), Path("runs/c")], Path("runs/page.html"))
     words = shlex.split("dglcell report 'runs/a b' runs/c --output runs/page.html --overwrite")
     assert commands(script)[0][2:] == words
-
-
-def test_a_pipeline_needs_runs_to_compare(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["job", "submit", str(file), "--pipeline"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: `--pipeline` compares runs, and this is one run\n  do:       give `--seeds`")
 
 
 def test_a_script_says_whose_environment_it_runs_in(file: Path) -> None:
@@ -240,9 +196,11 @@ def test_nothing_is_done_in_a_dry_run(
     assert main(["job", "submit", str(file), "--seeds", "0-1", "--pipeline", "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert said.count("#!/bin/bash") == 3
-    assert "seed-0, " in said
     assert said.endswith("# nothing was submitted\n")
     assert not (tmp_path / "slurm").exists()
+    assert main(["job", "submit", str(file), "--pipeline"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: `--pipeline` compares runs, and this is one run\n  do:       give `--seeds`")
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -273,20 +231,14 @@ def test_every_numbered_experiment_has_its_script(rendered: Path) -> None:
         assert kept.get(name) == fresh[name], f"jobs/{name} is not what its experiment asks for: {RENEW}"
 
 
-def test_a_shell_can_read_them(rendered: Path) -> None:
+def test_a_shell_can_read_them_from_the_root_of_a_clone(rendered: Path) -> None:
     together = "\n".join(path.read_text() for path in sorted(rendered.rglob("*.sh")))
+    assert str(ROOT) not in together, "nothing of the machine on which they were rendered"
     done = subprocess.run(["bash", "-n"], input=together, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-def test_they_run_from_the_root_of_a_clone() -> None:
     for name, script in scripts(ROOT / "jobs").items():
-        experiment = f"conf/{name.removesuffix('.sh')}.yaml"
-        assert (ROOT / experiment).is_file()
         last = script.decode().splitlines()[-1]
-        assert last.endswith(f" dglcell train {experiment}"), name
-        # Nothing of the machine on which they were rendered.
-        assert str(ROOT) not in script.decode()
+        assert last.endswith(f" dglcell train conf/{name.removesuffix('.sh')}.yaml"), name
 
 
 def test_times_and_memory_are_those_of_the_committed_runs() -> None:

@@ -13,9 +13,12 @@ NASTY = """it's "all" $(touch pwned) `touch pwned` ; touch pwned & | > pwned < x
 """Legal in any value, and never to be executed."""
 
 QUOTED = NASTY.replace("'", "''")
-
 MODEL = "cell: {model: textbook}\n"
-
+TOUCH = ["$(touch", "pwned)", "`touch", "pwned`", ";", "touch", "pwned"]
+SURROUNDED = (
+    f"slurm:\n  modules: ['{QUOTED}']\n  environment: {{TOKEN: '{QUOTED}'}}\n  container: '{QUOTED}'\n"
+    f"  binds: ['{QUOTED}']\n  container_command: 'apptainer {' '.join(TOUCH)}'\n"
+)
 KEYS = (
     *("experiment.name", "experiment.description", "tracking.project", "tracking.group", "tracking.entity"),
     *("paths.runs", "paths.data", "paths.raw", "data.store", "resume"),
@@ -24,75 +27,46 @@ KEYS = (
 """One text each."""
 
 
-def stub(folder: Path, name: str) -> None:
-    """A program that writes its arguments, one a line, to a file of its name."""
-    program = folder / "bin" / name
-    program.parent.mkdir(exist_ok=True)
-    program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >> "$LOG/{name}"\n')
-    program.chmod(0o755)
-
-
-def run_script(script: str, folder: Path) -> tuple[dict[str, list[str]], list[Path]]:
-    """Return what the script calls, and what it leaves in its working folder."""
+def run_script(script: str, folder: Path) -> dict[str, list[str]]:
+    """Return what the script calls; it may leave nothing in its working folder."""
+    for name in ("bin", "log", "cage"):
+        (folder / name).mkdir()
     for name in ("srun", "module"):
-        stub(folder, name)
-    log, cage = folder / "log", folder / "cage"
-    log.mkdir()
-    cage.mkdir()
-    environment = {"PATH": f"{folder / 'bin'}:/usr/bin:/bin", "LOG": str(log), "HOME": str(cage)}
+        (folder / "bin" / name).write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >> "$LOG/{name}"\n')
+        (folder / "bin" / name).chmod(0o755)
+    environment = {"PATH": f"{folder}/bin:/usr/bin:/bin", "LOG": f"{folder}/log", "HOME": f"{folder}/cage"}
     (folder / "job.sh").write_text(script)
-    done = subprocess.run(["bash", str(folder / "job.sh")], cwd=cage, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    assert done.stdout == ""
-    return {path.name: path.read_text().splitlines() for path in log.iterdir()}, [*cage.rglob("*")]
+    command = ["bash", str(folder / "job.sh")]
+    done = subprocess.run(command, cwd=folder / "cage", env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "")
+    assert [*(folder / "cage").rglob("*")] == []
+    return {path.name: path.read_text().splitlines() for path in (folder / "log").iterdir()}
 
 
-def rendered(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Return a script from the command line."""
-    capsys.readouterr()
-    assert main(["job", "render", *arguments]) == 0
-    return capsys.readouterr().out
-
-
-@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize(
+    ("name", "more", "overrides", "before"),
+    [
+        *[("one.yaml", "", [f"{key}='{QUOTED}'"], []) for key in KEYS],
+        ("one.yaml", SURROUNDED, [], ["apptainer", *TOUCH, "--bind", NASTY, NASTY]),
+        ("; touch pwned $(touch pwned) `touch pwned` 'a' \"b\" #.yaml", "", [], []),
+    ],
+    ids=[*KEYS, "surroundings", "file"],
+)
 def test_no_value_is_executed(
-    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str,
+    more: str,
+    overrides: list[str],
+    before: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "one.yaml").write_text(MODEL)
-    override = f"{key}='{QUOTED}'"
-    script = rendered(tmp_path, capsys, "one.yaml", override)
-    calls, left = run_script(script, tmp_path)
-    assert left == []
-    assert calls["srun"][2:] == ["dglcell", "train", "one.yaml", override]
-
-
-def test_no_surrounding_is_executed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "one.yaml").write_text(
-        f"{MODEL}slurm:\n"
-        f"  modules: ['{QUOTED}']\n  environment: {{TOKEN: '{QUOTED}'}}\n  container: '{QUOTED}'\n"
-        f"  binds: ['{QUOTED}']\n  container_command: 'apptainer $(touch pwned) `touch pwned` ; touch pwned'\n"
-    )
-    calls, left = run_script(rendered(tmp_path, capsys, "one.yaml"), tmp_path)
-    assert left == []
-    assert calls["module"] == ["load", NASTY]
-    command = ["apptainer", "$(touch", "pwned)", "`touch", "pwned`", ";", "touch", "pwned"]
-    assert calls["srun"][2:] == [*command, "--bind", NASTY, NASTY, "dglcell", "train", "one.yaml"]
-
-
-def test_no_name_of_a_file_is_executed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    name = "; touch pwned $(touch pwned) `touch pwned` 'a' \"b\" #.yaml"
-    (tmp_path / name).write_text(MODEL)
-    calls, left = run_script(rendered(tmp_path, capsys, name), tmp_path)
-    assert left == []
-    assert calls["srun"][2:] == ["dglcell", "train", name]
+    (tmp_path / name).write_text(MODEL + more)
+    assert main(["job", "render", name, *overrides]) == 0
+    calls = run_script(capsys.readouterr().out, tmp_path)
+    assert calls["srun"][2:] == [*before, "dglcell", "train", name, *overrides]
+    assert calls.get("module", ["load", NASTY]) == ["load", NASTY]
 
 
 def test_values_are_single_words_for_sbatch(
@@ -100,7 +74,8 @@ def test_values_are_single_words_for_sbatch(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "one.yaml").write_text(MODEL)
-    script = rendered(tmp_path, capsys, "one.yaml", "slurm.partition='a --wrap=b # \\ c'", "experiment.name=a --wrap=b")
-    directives = [line for line in script.splitlines() if line.startswith("#SBATCH ")]
+    values = ["slurm.partition='a --wrap=b # \\ c'", "experiment.name=a --wrap=b"]
+    assert main(["job", "render", "one.yaml", *values]) == 0
+    directives = [line for line in capsys.readouterr().out.splitlines() if line.startswith("#SBATCH ")]
     assert "#SBATCH --partition='a --wrap=b # \\\\ c'" in directives
     assert "#SBATCH --job-name='a --wrap=b'" in directives
