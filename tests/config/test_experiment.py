@@ -14,7 +14,6 @@ from dglcell.errors import ConfigError
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import METABOLIC_RELATIONS, RESERVED, gene_relation
-from dglcell.optimizers import OptimizerConfig, make_optimizer
 from tests.config_files import refusal
 from tests.raw_files import GENES, STRING_CHANNELS, pairs, tiny_overrides, write_raw_folder
 
@@ -74,31 +73,18 @@ def test_a_schedule_is_never_above_the_rate(minimal: Path) -> None:
     assert load_config(minimal, ["scheduler.name=none", *keys]).optimizer.lr == 1e-6
 
 
-def test_a_cell_graph_without_relations_is_refused(minimal: Path) -> None:
+def test_a_model_or_a_cell_without_relations_is_refused_before_anything_is_built(minimal: Path) -> None:
     assert "`cell` gives no relations" in refusal(minimal, "cell.metabolism=false")
-
-
-def test_configurations_made_in_python_are_checked_too() -> None:
-    with pytest.raises(ConfigError, match="`cell` is empty"):
-        Config().validate()
-
-
-def test_a_model_without_relations_is_refused_before_anything_is_built(minimal: Path) -> None:
     message = refusal(minimal, "model.metabolism=false")
     assert message.startswith("no relation is left for the model\n  got:      no relation with reactions, no `cell.net")
     assert load_config(minimal, ["model.metabolism=false", "cell.derived=[isoenzyme]"]).cell.derived == ["isoenzyme"]
     assert load_config(minimal, ["model.metabolism=false", "model.layers=0"]).model.layers == 0
+    with pytest.raises(ConfigError, match="`cell` is empty"):
+        Config().validate()  # made in Python
 
 
 def test_what_is_written_out_so_that_it_is_read_without_torch_is_what_there_is() -> None:
     assert {name for name in dir(torch.nn.Module) if re.fullmatch("[a-z][a-z0-9_]*", name)} <= RESERVED
-
-
-@pytest.mark.parametrize("name", ["AdamW", "Adam", "SGD"])
-def test_plain_optimisers_take_a_rate_and_a_decay(name: str) -> None:
-    parameter = torch.nn.Parameter(torch.zeros(1))
-    for lr, decay in ((1e-9, 0.0), (10.0, 1e3)):
-        assert make_optimizer(OptimizerConfig(name, lr, decay), [parameter]).param_groups[0]["weight_decay"] == decay
 
 
 CELLS = Path(__file__).resolve().parents[2] / "conf" / "cells"

@@ -31,17 +31,26 @@ from dglcell.files.atomic import (
 from dglcell.files.owner import mark_of
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
-    target = tmp_path / "table.csv"
-    target.write_text("old")
-    with pytest.raises(RuntimeError), atomic_file(target) as partial:
-        partial.write_text("half")
-        raise RuntimeError
-    assert target.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [target]
+def test_a_file_is_written_whole_and_follows_the_umask(tmp_path: Path) -> None:
+    target = tmp_path / "table.json"
+    before = os.umask(0o027)
+    try:
+        write_json(target, {"ä": [1]})
+        with atomic_directory(tmp_path / "store") as partial:
+            (partial / "data").touch()
+    finally:
+        os.umask(before)
+    for value, error in (({"bad": object()}, TypeError), (None, RuntimeError)):
+        with pytest.raises(error), atomic_file(target) as partial:
+            partial.write_text("half")
+            write_json(partial, value)
+            raise RuntimeError
+        assert json.loads(target.read_text()) == {"ä": [1]}
+    modes = {str(path.relative_to(tmp_path)): stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*")}
+    assert modes == {"table.json": 0o640, "store": 0o750, "store/data": 0o640}
 
 
-def test_a_directory_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_directory_appears_whole_or_not_at_all_and_is_replaced_where_asked(tmp_path: Path) -> None:
     target = tmp_path / "store"
     with pytest.raises(KeyboardInterrupt), atomic_directory(target) as partial:
         (partial / "data").write_text("half")
@@ -51,12 +60,6 @@ def test_a_directory_appears_whole_or_not_at_all(tmp_path: Path) -> None:
         (partial / "data").write_text("whole")
         assert not target.exists()
     assert (target / "data").read_text() == "whole"
-    assert list(tmp_path.iterdir()) == [target]
-
-
-def test_overwriting_needs_to_be_asked_for(tmp_path: Path) -> None:
-    target = tmp_path / "store"
-    target.mkdir()
     with pytest.raises(DataError, match=r"exists already\n  do:       pass `--overwrite`"), atomic_directory(target):
         pass
     with atomic_directory(target, overwrite=True) as partial:
@@ -144,18 +147,6 @@ def test_a_failed_replacement_leaves_the_old_directory(tmp_path: Path, monkeypat
     assert list(tmp_path.rglob("*")) == [target]
 
 
-def test_what_is_written_follows_the_umask(tmp_path: Path) -> None:
-    before = os.umask(0o027)
-    try:
-        with atomic_directory(tmp_path / "store") as partial:
-            (partial / "data").touch()
-        write_json(tmp_path / "x.json", {})
-    finally:
-        os.umask(before)
-    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("store", "store/data", "x.json")]
-    assert modes == [0o750, 0o640, 0o640]
-
-
 def test_two_builds_at_once_leave_each_other_alone(tmp_path: Path) -> None:
     target = tmp_path / "store"
     with atomic_directory(target) as first:
@@ -181,14 +172,6 @@ def test_raw_files_are_found_in_the_raw_folder(tmp_path: Path, monkeypatch: pyte
         find_raw("networks/none.csv")
     with pytest.raises(DataError, match=r"raw file 'aaa.* not found"):
         find_raw("a" * 300)  # longer than names of files may be
-
-
-def test_json_is_written_whole(tmp_path: Path) -> None:
-    write_json(tmp_path / "x.json", {"ä": [1]})
-    assert json.loads((tmp_path / "x.json").read_text()) == {"ä": [1]}
-    with pytest.raises(TypeError):
-        write_json(tmp_path / "x.json", {"bad": object()})
-    assert json.loads((tmp_path / "x.json").read_text()) == {"ä": [1]}
 
 
 def opens_text(call: ast.Call) -> bool:

@@ -38,22 +38,18 @@ from dglcell.files.untrusted import (
         (b"\xff\x00{", "no JSON: "),
         (b"[" * 100_000, "lists inside each other, too deep to be read"),
         (b"9" * 5000, "no JSON: Exceeds the limit"),
+        (None, "No such file"),
     ],
 )
-def test_what_is_no_json(tmp_path: Path, content: bytes, reason: str) -> None:
+def test_what_is_no_json(tmp_path: Path, content: bytes | None, reason: str) -> None:
     path = tmp_path / "x.json"
-    path.write_bytes(content)
+    if content is not None:
+        path.write_bytes(content)
     with pytest.raises(UnreadableError, match=reason):
         read_json(path)
-
-
-def test_what_is_no_file(tmp_path: Path) -> None:
-    loop = tmp_path / "loop"
-    loop.symlink_to(loop)
-    for path, reason in ((tmp_path, "Is a directory"), (loop, "Too many levels"), (tmp_path / "x", "No such file")):
-        for read in (read_json, read_npz):
-            with pytest.raises(UnreadableError, match=reason):
-                read(path)
+    for read in (read_json, read_npz):
+        with pytest.raises(UnreadableError, match="Is a directory"):
+            read(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -76,20 +72,16 @@ def test_files_without_their_fields_are_refused(
     assert read_fields(path, fields, DataError, expected="a card", do="mend it") == {"size": 3}
 
 
-def test_arrays_and_text_come_back(tmp_path: Path) -> None:
+def test_arrays_and_text_come_back_and_objects_are_not_loaded(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(json.dumps({"ä": [1, None]}), encoding="utf-8")
     assert read_json(tmp_path / "x.json") == {"ä": [1, None]}
     np.savez(tmp_path / "x.npz", a=np.arange(3), b=np.array("text"))
     found = read_npz(tmp_path / "x.npz")
-    assert found["a"].tolist() == [0, 1, 2]
-    assert str(found["b"]) == "text"
-
-
-def test_objects_are_not_loaded_and_no_advice_is_given(tmp_path: Path) -> None:
+    assert (found["a"].tolist(), str(found["b"])) == ([0, 1, 2], "text")
     np.savez(tmp_path / "x.npz", a=np.array([{}], dtype=object))
     with pytest.raises(UnreadableError) as error:
         read_npz(tmp_path / "x.npz")
-    assert str(error.value) == "Python objects, which are not loaded"
+    assert str(error.value) == "Python objects, which are not loaded", "numpy's advice to load them is not repeated"
 
 
 @pytest.mark.parametrize(

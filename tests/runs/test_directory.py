@@ -18,22 +18,15 @@ from dglcell.runs.directory import EpochLog, RunDirectory, environment, git_stat
 from tests.tiny import Tiny
 
 
-def test_checkpoints_are_found_by_name_and_by_path(tmp_path: Path) -> None:
+def test_checkpoints_are_found_by_name_and_by_path_or_those_that_are_there_are_named(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path / "run")
-    directory.checkpoints.mkdir(parents=True)
-    directory.last.touch()
-    other = tmp_path / "other.ckpt"
-    other.touch()
-    assert directory.checkpoint("last") == directory.last == tmp_path / "run/checkpoints/last.ckpt"
-    assert directory.checkpoint(str(other)) == other
-
-
-def test_a_checkpoint_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
-    directory = RunDirectory(tmp_path)
     with pytest.raises(CheckpointError, match=r"last.ckpt' not found\n  expected: a .*none yet\n  do: +train first"):
         directory.checkpoint("last")
-    directory.checkpoints.mkdir()
+    directory.checkpoints.mkdir(parents=True)
     directory.last.touch()
+    (tmp_path / "other.ckpt").touch()
+    assert directory.checkpoint("last") == directory.last == tmp_path / "run/checkpoints/last.ckpt"
+    assert directory.checkpoint(str(tmp_path / "other.ckpt")) == tmp_path / "other.ckpt"
     with pytest.raises(CheckpointError, match=r"best_loss.ckpt' not found\n  expected: one of last$"):
         directory.checkpoint("best_loss")
 
