@@ -107,8 +107,8 @@ def best_of(family: Family, problem: Problem) -> NullModel:
         error = judged.error(model)
         if chosen is None or error < least:
             number, least, chosen = here, error, model
-    if judged is not problem:
-        chosen = next(itertools.islice(family.fitted(problem), number, None))
+    if judged is not problem:  # of all strains a family may yield fewer baselines than of a part of them
+        *_, chosen = itertools.islice(family.fitted(problem), number + 1)
     assert chosen is not None
     return chosen
 

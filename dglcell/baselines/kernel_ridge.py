@@ -163,22 +163,22 @@ def _in_krylov_space(model: KernelRidge, values: NDArray[np.floating], penalties
     gradients, and the same for every penalty, so that one product a step serves all. It is extended until the residual
     of the smallest penalty is a thousandth of the values, or it has sixty dimensions.
     """
-    size = float(np.linalg.norm(values))
-    basis, images = np.zeros((2, MOST_STEPS, len(values)))
+    size, first = float(np.linalg.norm(values)), np.eye(MOST_STEPS)[0]
+    basis, inner = np.zeros((MOST_STEPS, len(values))), np.zeros((MOST_STEPS, MOST_STEPS))
     basis[0] = values / (size or 1)
     for step in range(MOST_STEPS):
-        space, last = basis[: step + 1], basis[step]
-        images[step] = rest = model.times(last, model.train, model.genes)
-        for _ in range(2):
-            rest = rest - space.T @ (space @ rest)
-        inner, first = space @ images[: step + 1].T, np.eye(step + 1)[0]
-        length = float(np.linalg.norm(rest))
-        last_part = np.linalg.solve(inner + min(penalties) * np.eye(step + 1), first)[-1]
-        if length * abs(last_part) <= RESIDUAL or step + 1 == MOST_STEPS:
+        space, rest = basis[: step + 1], model.times(basis[step], model.train, model.genes)
+        for _ in range(2):  # a second time, because rounding leaves a part of the space in the rest
+            within = space @ rest
+            inner[: step + 1, step] += within
+            rest = rest - space.T @ within
+        projected, length = inner[: step + 1, : step + 1], float(np.linalg.norm(rest))
+        last = np.linalg.solve(projected + min(penalties) * np.eye(step + 1), first[: step + 1])[-1]
+        if length * abs(last) <= RESIDUAL or step + 1 == MOST_STEPS:
             break
-        basis[step + 1] = rest / length
+        inner[step + 1, step], basis[step + 1] = length, rest / length
     for penalty in penalties:
-        yield penalty, space.T @ np.linalg.solve(inner + penalty * np.eye(len(inner)), size * first)
+        yield penalty, space.T @ np.linalg.solve(projected + penalty * np.eye(step + 1), size * first[: step + 1])
 
 
 def _gene_kernel(

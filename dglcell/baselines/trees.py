@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.baselines.beyond_deletions import Conditions, blocks, lost, summed
-from dglcell.baselines.problem import ANY, FOLDS, Family, NullModel, Problem
+from dglcell.baselines.problem import ANY, FOLDS, MOST_STRAINS, Family, NullModel, Problem
 from dglcell.baselines.similarity import Reactions
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.data.strains import Strains
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from sklearn.ensemble import HistGradientBoostingRegressor
 
 AXES = 32
+LEAVES = (7, 31)
+"""Most leaves of a tree. Above ``MOST_STRAINS`` only the last is tried, which was the better one on such tables. With a
+sample of 83,118 pairs of Collins 2007 a seventh of the correlation is lost, and with longer steps a tenth on new genes."""
 TREES_OF = (25, 50, 100, 200)
 ALPHA = 10.0
 """Penalty of the additive effects that trees see."""
@@ -144,7 +147,7 @@ def _fitted(problem: Problem) -> Iterator[NullModel]:
     problem = problem.labelled()
     features = Features.of(problem)
     numbers = features.without_own(problem)
-    for leaves in (7, 31):
+    for leaves in LEAVES[-1:] if len(problem.train) > MOST_STRAINS else LEAVES:
         settings: dict[str, Any] = {"max_leaf_nodes": leaves, "max_iter": TREES_OF[-1], "early_stopping": False}
         boosted = HistGradientBoostingRegressor(**settings, random_state=0).fit(numbers, problem.y_train)
         whole = BoostedTrees.of(boosted, features)
