@@ -6,7 +6,7 @@ import csv
 import json
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,19 +18,7 @@ from dglcell.errors import CheckpointError, DataError, DglcellError, aligned, co
 from dglcell.files.atomic import atomic_file
 from dglcell.files.owner import current_holder
 from dglcell.metrics import COLUMNS, ENSEMBLE_OF, HEADLINE, UNRANKED, best_row, rows_of
-from dglcell.report.page import (
-    UNDEFINED,
-    Grid,
-    Line,
-    ResultsTable,
-    best_of,
-    data_uri,
-    format_value,
-    number,
-    tested,
-    write_page,
-)
-from dglcell.report.panels import SCORES, comparison
+from dglcell.report.page import UNDEFINED, Grid, Line, ResultsTable, best_of, format_value, number, tested, write_page
 from dglcell.report.run_files import RunFiles, read_predictions, read_run, read_run_config
 from dglcell.runs.directory import MEND, EpochLog, RunDirectory
 
@@ -236,7 +224,6 @@ def write_comparison(paths: Sequence[Path], output: Path | None = None) -> Path:
         "warnings": warnings_of(runs),
         "tables": comparison_tables(groups),
         "table_note": NOTE,
-        "picture": data_uri(comparison(_scores(groups))),
         "differences": differences(runs),
         "runs": runs_table(runs),
     }
@@ -245,30 +232,18 @@ def write_comparison(paths: Sequence[Path], output: Path | None = None) -> Path:
 
 
 def runs_table(runs: Sequence[RunFiles]) -> Grid:
-    """Make a table of where each run is, and how it was made."""
-    columns: dict[str, Callable[[RunFiles], object]] = {
-        "experiment": lambda run: run.name,
-        "directory": lambda run: run.directory.path,
-        "checkpoint": lambda run: run.results["checkpoint"],
-        "split": lambda run: run.environment["hashes"]["split"][:12],
-        "commit": lambda run: (run.environment["git"] or {}).get("commit", UNDEFINED)[:12],
-        "seed": lambda run: run.seed,
-        "parameters": lambda run: f"{run.environment['parameters']:,}",
-        "epochs": lambda run: len(run.history),
-        "best epoch": lambda run: run.best_epoch,
-        "minutes": lambda run: number(run.history.minutes, 3),
-    }
-    return Grid([*columns], [[str(value(run)) for value in columns.values()] for run in runs], texts=5)
-
-
-def _scores(groups: Sequence[Group]) -> dict[str, tuple[str, dict[str, tuple[bool, list[float]]]]]:
-    """Return phenotype → kind of its labels, and name → whether it is a null model, and test score of every run."""
-    scores: dict[str, tuple[str, dict[str, tuple[bool, list[float]]]]] = {}
-    for group in groups:
-        for phenotype, kind in group.kinds.items():
-            if values := group.values.get((phenotype, "test", SCORES[kind].metric)):
-                scores.setdefault(phenotype, (kind, {}))[1][group.name] = (group.is_null, values)
-    return scores
+    """Make a table of where each run is, and what it was made of."""
+    rows = [
+        [
+            *(run.name, str(run.directory.path), run.environment["hashes"]["split"][:12]),
+            (run.environment["git"] or {}).get("commit", UNDEFINED)[:12],
+            *(str(run.seed), f"{run.environment['parameters']:,}", str(len(run.history)), str(run.best_epoch)),
+            number(run.history.minutes, 3),
+        ]
+        for run in runs
+    ]
+    heads = ["experiment", "directory", "split", "commit", "seed", "parameters", "epochs", "best epoch", "minutes"]
+    return Grid(heads, rows, texts=4)
 
 
 # A list of the runs of a folder, a row for each: how far they are, and how good they are.

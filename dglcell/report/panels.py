@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,6 @@ from dglcell.report.drawing import (
     ORANGE,
     SERIES,
     STYLE,
-    TITLE_PAD,
     draw_nothing,
     encode,
     heading,
@@ -34,7 +33,9 @@ from dglcell.report.drawing import (
 from dglcell.report.run_files import History, RunFiles
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.figure import SubFigure
 
 
 class Score(NamedTuple):
@@ -51,7 +52,7 @@ SCORES = {
 }
 """This maps the kind of labels to the metric by which models are compared."""
 
-MODEL_NAME_LENGTH, EXPERIMENT_LENGTH = 38, 60
+MODEL_NAME_LENGTH = 38
 FEW_STRAINS, FEW_EPOCHS = 200, 25
 LOG_FROM = 20.0  # ratio of the largest to the smallest value
 JITTER = 0.06
@@ -216,153 +217,68 @@ def draw_curves(
     return True
 
 
-def draw_scores(axes: Axes, score: Score, scores: Mapping[str, tuple[bool, Sequence[float]]], phenotype: str) -> None:
-    """Draw a row for each experiment and null model, the best mean on top.
+MOST_GENES, MOST_MEDIA, COLUMNS = 6, 3, 3
 
-    Args:
-        axes: where to draw.
-        score: the metric.
-        scores: name → whether it is a null model, and one value a run.
-        phenotype: what is predicted.
+
+def responses(run: RunFiles, phenotype: str) -> dict[str, pd.DataFrame]:
+    """Return gene → part, medium, what is left, and the measured and predicted phenotype of its strains.
+
+    Genes are those with the most measured strains that change no other gene. There is none where all of these strains
+    delete their gene.
     """
-    finite = {name: [v for v in values if math.isfinite(v)] for name, (_, values) in scores.items()}
-    names = sorted(scores, key=lambda name: float(np.mean(finite[name])) if finite[name] else -2.0)
-    title = f"Test {score.title} of {shorten(phenotype)}"
-    if not any(finite.values()):
-        draw_nothing(axes, title, "no score is defined")
-        return
-    heading(axes, title, "points: runs · lines: means · grey: null models")
-    for row, name in enumerate(names):
-        color = GREY if scores[name][0] else BLUE
-        axes.axhline(row, color=LIGHT, linewidth=0.5, zorder=0)
-        axes.scatter(finite[name], [row] * len(finite[name]), s=22, color=color, alpha=0.75, linewidths=0)
-        if finite[name]:
-            axes.plot([np.mean(finite[name])] * 2, [row - 0.28, row + 0.28], color=color, linewidth=2)
-    axes.set_yticks(range(len(names)), [shorten(name, EXPERIMENT_LENGTH) for name in names])
-    axes.set(ylim=(-0.6, len(names) - 0.4), xlabel=score.name)
-    axes.margins(x=0.08)
-    axes.spines["left"].set_visible(False)
+    import pandas as pd
+
+    tables = [
+        pd.DataFrame({"part": part, **vars(doses), "measured": found.measured, "predicted": found.predicted})
+        for part, doses in run.doses.items()
+        if (found := run.predictions.get(part, {}).get(phenotype)) is not None
+    ]
+    if not tables:
+        return {}
+    table = pd.concat(tables).sort_values("strengths", kind="stable")
+    usable = table[(table.genes != "") & np.isfinite(table.measured) & np.isfinite(table.predicted)]
+    if not (usable.strengths > 0).any():
+        return {}
+    return {str(name): usable[usable.genes == name] for name in usable.genes.value_counts().index[:MOST_GENES]}
 
 
-TITLE = "Dose and response"
-MOST_GENES, MOST_MEDIA = 6, 3
-COLUMNS = 3
-GAP_X, GAP_Y, TOP = 0.035, 0.12, 0.12
-"""These shares of a drawing's width and height lie between the curves of two genes; the last one, of a row's height, is
-for their names."""
-
-MEDIUM_LENGTH = 14
-"""Letters to which names of media are shortened, so that all stand beside the title."""
-
-
-class Response(NamedTuple):
-    """Hold measured and predicted phenotypes of strains that weaken the same gene."""
-
-    part: NDArray[Any]  #: [S] part of the split of each strain
-    medium: NDArray[Any]  #: [S] its medium; empty texts where strains have none
-    left: NDArray[np.floating]  #: [S] what is left of the gene, ascending
-    measured: NDArray[np.floating]  #: [S] phenotypes
-    predicted: NDArray[np.floating]
-
-
-def responses(run: RunFiles, phenotype: str) -> dict[str, Response]:
-    """Return gene → its strains, for the genes with the most measured strains that change no other gene.
-
-    There is none where all of these strains delete their gene.
+def draw_doses(figure: SubFigure, of_gene: Mapping[str, pd.DataFrame], label: str) -> None:
+    """Draw axes for each gene, all with the same ranges, and each medium in its colour.
 
     Args:
-        run: the run; strains of its test and validation parts are joined.
-    """
-    parts = [part for part in run.doses if phenotype in run.predictions.get(part, {})]
-    if not parts:
-        return {}
-    doses, predictions = [run.doses[part] for part in parts], [run.predictions[part][phenotype] for part in parts]
-    genes, left = (np.concatenate([getattr(each, name) for each in doses]) for name in ("genes", "strengths"))
-    measured, predicted = (
-        np.concatenate([getattr(each, name) for each in predictions]) for name in ("measured", "predicted")
-    )
-    medium = np.concatenate([each.media for each in doses])
-    part = np.repeat(parts, [len(each) for each in predictions])
-    usable = (genes != "") & np.isfinite(measured) & np.isfinite(predicted)
-    if not (left[usable] > 0).any():
-        return {}
-    names, counts = np.unique(genes[usable], return_counts=True)
-    order = np.argsort(left, kind="stable")
-    found = {}
-    for name in names[np.argsort(-counts, kind="stable")[:MOST_GENES]].tolist():
-        own = order[(usable & (genes == name))[order]]
-        found[name] = Response(part[own], medium[own], left[own], measured[own], predicted[own])
-    return found
-
-
-def draw_doses(axes: Axes, of_gene: dict[str, Response], label: str) -> None:
-    """Draw small axes for each gene, all with the same ranges.
-
-    Args:
-        axes: axes whose place the small ones take.
+        figure: where to draw.
         of_gene: gene → its strains, at least one gene.
         label: name of the phenotype, with its unit.
     """
-    heading(axes, TITLE, "points: measured (filled: test, open: validation) · lines: predicted")
-    axes.set_axis_off()
-    media = np.unique(np.concatenate([response.medium for response in of_gene.values()])).tolist()
-    colors = dict(zip(media, SERIES, strict=False)) if len(media) <= MOST_MEDIA else {"": BLUE}
-    left = np.concatenate([response.left for response in of_gene.values()])
-    y = np.concatenate([np.concatenate([r.measured, r.predicted]) for r in of_gene.values()])
-    x_range, y_range = (-0.05, max(1.0, float(left.max())) + 0.05), robust_range(y)
-    for place, (small, (gene, response)) in enumerate(zip(_grid(axes, len(of_gene)), of_gene.items(), strict=True)):
-        _draw_gene(small, response, colors)
-        small.set(xlim=x_range, ylim=y_range)
-        small.set_title(shorten(gene), pad=3, fontsize="medium", fontweight="normal", loc="center")
-        is_lowest = place + COLUMNS >= len(of_gene)
-        small.tick_params(labelbottom=is_lowest, labelleft=place % COLUMNS == 0)
-        small.locator_params(axis="y", nbins=5)
-        small.set_xlabel("what is left of the gene" if is_lowest else "")
-        small.set_ylabel(label if place % COLUMNS == 0 else "")
-    if len(colors) > 1:
-        _draw_legend(axes, colors)
+    media = sorted({medium for table in of_gene.values() for medium in table.medium})
+    colors = dict(zip(media, SERIES, strict=False)) if len(media) <= MOST_MEDIA else dict.fromkeys(media, BLUE)
+    columns = min(len(of_gene), COLUMNS)
+    grid = figure.subplots(-(-len(of_gene) // columns), columns, sharex=True, sharey=True, squeeze=False)
+    for axes, (gene, table) in zip(grid.flat, of_gene.items(), strict=False):
+        axes.axvline(1, color=GREY, linewidth=0.6, linestyle=":", zorder=0)
+        axes.set_title(shorten(gene), fontsize="medium", fontweight="normal", loc="center")
+        for medium, own in table.groupby("medium"):
+            color, mean = colors[medium], own.groupby("strengths").predicted.mean()
+            axes.plot(mean.index, mean, ".-", color=color, linewidth=1.2, markersize=3, alpha=0.8)
+            for part, face in (("test", color), ("validation", "white")):
+                shown = own[own.part == part]
+                dots = {"facecolor": face, "edgecolor": color, "linewidths": 0.9, "zorder": 3}
+                axes.scatter(shown.strengths, shown.measured, s=20, **dots)
+    for axes in [*grid.flat][len(of_gene) :]:
+        axes.set_visible(False)
+    everything = np.concatenate([table[["measured", "predicted"]].to_numpy().ravel() for table in of_gene.values()])
+    grid[0, 0].set_ylim(robust_range(everything))
+    figure.supxlabel("what is left of the gene", fontsize="medium")
+    figure.supylabel(label, fontsize="medium")
+    title = "Dose and response, points: measured (filled: test, open: validation), lines: predicted"
+    figure.suptitle(title, fontsize="medium", fontweight="bold")
+    if 1 < len(media) <= MOST_MEDIA:
+        for medium, color in colors.items():
+            grid[0, 0].plot([], [], "o-", color=color, markersize=4, label=shorten(medium))
+        grid[0, 0].legend()
 
 
-def _draw_legend(axes: Axes, colors: dict[str, str]) -> None:
-    """Draw the media to the right of the title."""
-    from matplotlib.transforms import ScaledTranslation
-
-    for medium, color in colors.items():
-        axes.plot([], [], "o-", color=color, markersize=4, label=shorten(medium, MEDIUM_LENGTH))
-    beside = axes.transAxes + ScaledTranslation(0, TITLE_PAD / 72, axes.figure.dpi_scale_trans)
-    axes.legend(
-        loc="lower right", bbox_to_anchor=(1, 1), bbox_transform=beside, ncols=len(colors), borderpad=0,
-        borderaxespad=0,
-    )  # fmt: skip
-
-
-def _grid(axes: Axes, count: int) -> Iterator[Axes]:
-    """Yield small axes row by row, inside of axes."""
-    columns, rows = min(count, COLUMNS), -(-count // COLUMNS)
-    width, height = (1 - GAP_X * (columns - 1)) / columns, (1 - TOP / rows - GAP_Y * (rows - 1)) / rows
-    for place in range(count):
-        row, column = divmod(place, columns)
-        yield axes.inset_axes((column * (width + GAP_X), (rows - 1 - row) * (height + GAP_Y), width, height))
-
-
-def _draw_gene(axes: Axes, response: Response, colors: dict[str, str]) -> None:
-    """Draw the strains of one gene, each medium in its colour."""
-    axes.axvline(1, color=GREY, linewidth=0.6, linestyle=":", zorder=0)
-    for medium, color in colors.items():
-        own = response.medium == medium if len(colors) > 1 else np.ones(len(response.left), dtype=bool)
-        left, first = np.unique(response.left[own], return_inverse=True)
-        predicted = np.bincount(first, response.predicted[own]) / np.bincount(first)
-        axes.plot(left, predicted, ".-", color=color, linewidth=1.2, markersize=3, alpha=0.8)
-        for part, face in (("test", color), ("validation", "white")):
-            shown = own & (response.part == part)
-            axes.scatter(
-                response.left[shown], response.measured[shown], s=20, facecolor=face, edgecolor=color, linewidths=0.9,
-                zorder=3,
-            )  # fmt: skip
-
-
-# Whole pictures: of a run, and of several runs side by side.
-
+# The whole picture.
 
 MOST_PHENOTYPES = 3
 WIDTH, ROW_HEIGHT, DOSES_HEIGHT, LINE_HEIGHT = 1600 / DPI, 480 / DPI, 700 / DPI, 0.17
@@ -407,7 +323,7 @@ def overview(run: RunFiles) -> bytes:
         draw_losses(losses, run.history, run.best_marked)
         draw_validation_score(scores, run, shown, run.kind(shown[0]) if shown else REGRESSION)
         for row, (phenotype, of_gene) in zip(rows[max(1, len(shown)) + 1 :], doses.items(), strict=True):
-            draw_doses(row.subplots(), of_gene, with_unit(shorten(phenotype), run.results["units"].get(phenotype, "")))
+            draw_doses(row, of_gene, with_unit(shorten(phenotype), run.results["units"].get(phenotype, "")))
         return encode(figure)
 
 
@@ -417,31 +333,6 @@ def described(run: RunFiles) -> str:
     parts += ["loss and validation score after each epoch"]
     doses = [name for name in run.phenotypes[:MOST_PHENOTYPES] if responses(run, name)]
     if doses:
-        learned = ", as the model has learned it" if any(found.learned for found in run.doses.values()) else ""
+        learned = ", as the model has learned it" if run.config.get("model", {}).get("strength_from") else ""
         parts.append(f"{', '.join(doses)} along what is left of a gene{learned}: 0 is a deletion, 1 the wild type")
     return f"{'; '.join(parts).capitalize()}. On the dashed line predictions are exact."
-
-
-OF_NAME = 0.3
-"""Inches for each experiment or null model of a comparison."""
-
-
-def comparison(scores: Mapping[str, tuple[str, Mapping[str, tuple[bool, Sequence[float]]]]]) -> bytes:
-    """Draw the test scores of several runs as a PNG file.
-
-    Args:
-        scores: phenotype → the kind of its labels, and name → whether it is a null model, and one value a run.
-    """
-    heights = [1.1 + OF_NAME * len(by_name) for _, by_name in scores.values()] or [1.5]
-    figure = new_figure(WIDTH, sum(heights))
-    import matplotlib
-
-    with matplotlib.rc_context(STYLE):
-        figure.set_layout_engine("constrained", h_pad=0.1, w_pad=0.1)
-        grid = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
-        if not scores:
-            draw_nothing(grid[0], "", "no test part")
-        for axes, (phenotype, (kind, by_name)) in zip(grid, scores.items(), strict=False):
-            score: Score = SCORES[kind]
-            draw_scores(axes, score, by_name, phenotype)
-        return encode(figure)

@@ -23,7 +23,6 @@ from dglcell.errors import CheckpointError, ConfigError, DglcellError, count, li
 from dglcell.files.untrusted import (
     COUNT,
     FLAG,
-    MAPPING,
     NUMBER,
     TEXT,
     Kind,
@@ -49,14 +48,7 @@ CONFIG = {
     "experiment.tags": list_of(TEXT),
     "data.source.name": TEXT,
     "split.kind": TEXT,
-    "loss.name": TEXT,
-    "optimizer.name": TEXT,
-    "optimizer.lr": NUMBER,
-    "scheduler.name": TEXT,
     "trainer.epochs": COUNT,
-    "trainer.devices": COUNT,
-    "trainer.num_nodes": COUNT,
-    "trainer.precision": TEXT,
     "trainer.checkpoint": TEXT,
     "plot_points": COUNT,
 }
@@ -65,20 +57,14 @@ CONFIG = {
 ENVIRONMENT = {
     "dglcell": TEXT,
     "command": TEXT,
-    "python": TEXT,
-    "platform": TEXT,
-    "threads": COUNT,
     "devices": Kind("a list of devices", lambda v: isinstance(v, list) and bool(v) and all(map(TEXT.fits, v))),
-    "packages": mapping_of(optional(TEXT)),
-    "git": optional(record({"commit": TEXT, "dirty": FLAG})),
+    "git": optional(record({"commit": TEXT})),
     "hashes": mapping_of(TEXT),
     "hashes.split": TEXT,
     "strains": mapping_of(COUNT),
     "cell.genes": COUNT,
     "cell.edges": COUNT,
     "split.kind": TEXT,
-    "split.counts": mapping_of(COUNT),
-    "split.parameters": MAPPING,
     "model": TEXT,
     "parameters": COUNT,
 }
@@ -173,9 +159,8 @@ class Doses:
     """Hold how much is left of the gene of each strain of a part that changes a single one."""
 
     genes: NDArray[Any]  #: [S] names; empty for strains that change none or several
-    strengths: NDArray[np.floating]  #: [S] what is left; NaN for other strains
-    media: NDArray[Any]  #: [S]; empty texts where strains have none
-    learned: bool = False  #: the model has learned the strengths
+    strengths: NDArray[np.floating]  #: [S] what is left, as the model has learned it if it has; NaN for other strains
+    medium: NDArray[Any]  #: [S]; empty texts where strains have none
 
 
 @dataclass(frozen=True)
@@ -188,9 +173,8 @@ class RunFiles:
     results: dict[str, Any]  #: the table of results, and the checkpoint that it is of
     history: History
     predictions: dict[str, dict[str, Predictions]]  #: part → phenotype → predictions
-    doses: dict[str, Doses] = field(
-        default_factory=dict
-    )  #: part → what is left of genes; no part where they are deleted
+    #: part → what is left of genes; no part where they are deleted
+    doses: dict[str, Doses] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -397,7 +381,7 @@ def read_doses(directory: RunDirectory, part: str) -> Doses | None:
     left = _numbers(directory.predictions(part), table[given].where(single, ""))
     genes = table["names" if "names" in table else GENES].where(single, "").to_numpy(dtype=str)
     media = table[MEDIUM].to_numpy(dtype=str) if MEDIUM in table else np.full(len(table), "")
-    return Doses(genes, left, media, LEARNED_STRENGTHS in table)
+    return Doses(genes, left, media)
 
 
 def damaged_file(path: Path, reason: Wrong | Exception | str) -> DglcellError:

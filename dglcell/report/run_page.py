@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import shlex
@@ -87,16 +88,13 @@ def page_content(run: RunFiles, picture: bytes) -> dict[str, Any]:
         "strains": strain_tables(run),
         "picture": data_uri(picture),
         "caption": described(run),
-        "setting": setting(run),
-        "split": split_facts(about["split"]),
-        "checkpoints": checkpoints(run),
+        "facts": facts(run),
         "config": run.directory.config.read_text(encoding="utf-8"),
         "command": about["command"],
         "command_again": f"dglcell train {shlex.quote(str(run.directory.config))} paths.runs=runs-again",
         "command_predict": f"dglcell predict {path} genotypes.csv --output predictions.csv",
         "command_report": f"dglcell report {path}",
-        "environment": environment_facts(about),
-        "hashes": [(name.replace("_", " "), digest) for name, digest in about["hashes"].items()],
+        "environment": json.dumps(about, indent=2, ensure_ascii=False),
         "epochs": epochs_table(run),
     }
 
@@ -114,100 +112,24 @@ def cards(run: RunFiles) -> list[dict[str, str]]:
     return found
 
 
-def setting(run: RunFiles) -> list[tuple[str, str]]:
-    """Describe what was trained on what."""
-    config, about = run.config, run.environment
-    units = run.results["units"]
-    named = ", ".join(f"{name} [{unit}]" if unit else name for name, unit in units.items())
-    optimizer, trainer = config["optimizer"], config["trainer"]
-    devices = trainer["devices"] * trainer["num_nodes"]
+def facts(run: RunFiles) -> list[tuple[str, str]]:
+    """Say what the configuration and the environment, which the page shows whole, do not."""
+    units, kept = run.results["units"], sorted(path.name for path in run.directory.checkpoints.glob("*.ckpt"))
     return [
-        ("predicted", named),
-        ("strains", ", ".join(f"{count:,} {name}" for name, count in about["strains"].items())),
-        ("source", config["data"]["source"]["name"]),
-        ("cell graph", f"{about['cell']['genes']:,} genes, {about['cell']['edges']:,} edges"),
-        ("model", f"{about['model']}, {about['parameters']:,} parameters"),
-        ("loss", config["loss"]["name"]),
-        ("optimiser", f"{optimizer['name']}, learning rate {optimizer['lr']}, schedule {config['scheduler']['name']}"),
-        (
-            "batch",
-            f"{config['data']['batch_size']} strains" + (f" on each of {devices} devices" if devices > 1 else ""),
-        ),
-        ("precision", trainer["precision"]),
-        ("epochs", f"{len(run.history)} of {trainer['epochs']}, {run.history.duration}"),
+        ("predicted", ", ".join(f"{name} [{unit}]" if unit else name for name, unit in units.items())),
+        ("epochs", f"{len(run.history)} of {run.config['trainer']['epochs']}, {run.history.duration}"),
         ("reported", f"{run.results['checkpoint']}, after epoch {run.best_epoch}"),
-    ]
-
-
-def split_facts(meta: dict[str, Any]) -> list[tuple[str, str]]:
-    """Describe how the strains were divided."""
-    counts = ", ".join(f"{count:,} {name}" for name, count in meta["counts"].items() if count)
-    parameters = [(name.replace("_", " "), _plain(value)) for name, value in meta["parameters"].items()]
-    return [("kind", meta["kind"]), ("seed", str(meta["seed"])), ("strains of the store", counts), *parameters]
-
-
-def checkpoints(run: RunFiles) -> Grid:
-    """List the checkpoints that exist, and after which epoch each was written."""
-    loss, pearson = run.history.curve("validation/loss"), run.history.curve("validation/pearson")
-    epochs = {
-        "best_loss": _first_best(-loss, run),
-        "best_pearson": _first_best(pearson, run),
-        "best_average_precision": _first_best(run.history.curve("validation/average_precision"), run),
-        "last": str(run.history.epochs[-1]) if len(run.history) else UNDEFINED,
-    }
-    rows = [
-        [
-            path.name + (" (reported)" if path.name == run.results["checkpoint"] else ""),
-            epochs.get(path.stem, UNDEFINED),
-            f"{path.stat().st_size / 1e6:,.1f} MB",
-        ]
-        for path in sorted(run.directory.checkpoints.glob("*.ckpt"))
-        if path.is_file()
-    ]
-    return Grid(["checkpoint", "after epoch", "size"], rows)
-
-
-def environment_facts(about: dict[str, Any]) -> list[tuple[str, str]]:
-    """List versions, device, and state of the checkout."""
-    git = about["git"]
-    state = "not a checkout" if git is None else git["commit"] + (", with local changes" if git["dirty"] else "")
-    packages = ", ".join(f"{name} {version}" for name, version in about["packages"].items() if version)
-    return [
-        ("dglcell", about["dglcell"]),
-        ("commit", state),
-        ("Python", about["python"]),
-        ("packages", packages),
-        ("platform", about["platform"]),
-        ("devices", ", ".join(about["devices"])),
-        ("CPU threads", str(about["threads"])),
+        ("checkpoints", ", ".join(kept) or UNDEFINED),
     ]
 
 
 def epochs_table(run: RunFiles) -> Grid:
     """Make a table of the record's main columns, an epoch a row."""
-    history = run.history
-    keys = {"train/loss": "train loss", "validation/loss": "validation loss"}
-    for phenotype, kind in {row.phenotype: row.kind for row in run.rows}.items():
-        keys[curve_key(phenotype, kind)] = f"{phenotype} validation {SCORES[kind].title}"
-    keys |= {"learning_rate": "learning rate", "seconds": "seconds"}
-    shown = {key: name for key, name in keys.items() if np.isfinite(history.curve(key)).any()}
-    curves = [history.curve(key).tolist() for key in shown]
-    rows = [[str(epoch), *map(number, values)] for epoch, *values in zip(history.epochs, *curves, strict=True)]
-    return Grid(["epoch", *shown.values()], rows, texts=0)
-
-
-def _first_best(values: Any, run: RunFiles) -> str:
-    best = max((value for value in values.tolist() if math.isfinite(value)), default=None)
-    return UNDEFINED if best is None else str(run.history.epochs[values.tolist().index(best)])
-
-
-def _plain(value: object) -> str:
-    """Format a value of a record as text."""
-    if value is None or isinstance(value, bool):
-        return {None: "none", True: "yes", False: "no"}[value]
-    if isinstance(value, dict):
-        return ", ".join(f"{name.replace('_', ' ')} {_plain(item)}" for name, item in value.items())
-    return " / ".join(map(str, value)) if isinstance(value, list) else str(value)
+    history, kinds = run.history, {row.phenotype: row.kind for row in run.rows}
+    keys = ["train/loss", "validation/loss", *(curve_key(*of) for of in kinds.items()), "learning_rate", "seconds"]
+    curves = {key: curve.tolist() for key in keys if np.isfinite(curve := history.curve(key)).any()}
+    rows = [[str(epoch), *map(number, of)] for epoch, *of in zip(history.epochs, *curves.values(), strict=True)]
+    return Grid(["epoch", *curves], rows, texts=0)
 
 
 # The strongest and the worst missed strains.

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dglcell.report.panels import MOST_GENES, described, responses
+from dglcell.report.panels import MOST_GENES, described, overview, responses
 from dglcell.report.run_files import Doses, Predictions, RunFiles
-from tests.report.invented import RUNS, files
+from tests.report.invented import RUNS, files, png_size
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -41,15 +41,16 @@ def test_the_genes_with_the_most_measured_strains_are_shown() -> None:
         for gene in genes[1:]
     }
     assert len(found) == MOST_GENES
-    assert {gene: len(response.left) for gene, response in found.items()}.items() <= counts.items()
+    assert {gene: len(response) for gene, response in found.items()}.items() <= counts.items()
     assert min(counts[gene] for gene in found) >= max(n for gene, n in counts.items() if gene not in found)
     for gene, response in found.items():
-        assert (np.diff(response.left) >= 0).all()
+        assert (np.diff(response.strengths) >= 0).all()
         for part in run.doses:
-            p, doses, own = run.predictions[part]["growth"], run.doses[part], response.part == part
+            p, doses, own = run.predictions[part]["growth"], run.doses[part], response[response.part == part]
             rows = zip(doses.strengths[doses.genes == gene], p.measured[doses.genes == gene], strict=True)
             measured = sorted((left, y) for left, y in rows if np.isfinite(y))
-            assert sorted(zip(response.left[own], response.measured[own], strict=True)) == measured
+            assert sorted(zip(own.strengths, own.measured, strict=True)) == measured
+    assert png_size(overview(run))[1] > png_size(overview(replace(run, doses={})))[1]
 
 
 def test_only_runs_with_weakened_genes_have_the_panel() -> None:

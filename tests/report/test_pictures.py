@@ -12,7 +12,7 @@ import pytest
 
 from dglcell.data.table import REGRESSION
 from dglcell.report.drawing import STYLE, new_figure, shorten
-from dglcell.report.panels import comparison, described, draw_agreement, draw_models, draw_validation_score, overview
+from dglcell.report.panels import described, draw_agreement, draw_models, draw_validation_score, overview
 from tests.report.invented import RUNS, png_size, predictions, run_of
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -70,13 +70,6 @@ def test_the_best_null_model_is_a_line_in_the_learning_curve() -> None:
     assert curve.get_ydata().tolist() == run.history.curve("validation/fitness/pearson").tolist()
     best = max(r.metrics["pearson"] for r in run.rows if r.is_null and np.isfinite(r.metrics["pearson"]))
     assert best in [line.get_ydata()[0] for line in lines]
-
-
-def test_several_runs_are_points_around_their_mean() -> None:
-    scores = {"one": (False, [0.5, 0.7]), "ridge": (True, [0.4]), "none": (False, [float("nan")])}
-    height = png_size(comparison({"fitness": (REGRESSION, scores)}))[1]
-    assert png_size(comparison({"a": (REGRESSION, scores), "b": (REGRESSION, scores)}))[1] > 1.8 * height
-    assert png_size(comparison({}))[0] == 1600
 
 
 def test_names_are_shortened_in_the_middle_and_start_no_formula() -> None:

@@ -68,15 +68,15 @@ def test_the_page_says_all_that_reproduces_the_run(drawn_run: RunDirectory, page
     assert drawn_run.config.read_text() in page.text
     assert "240 train, 30 validation, 30 test" in page.text
     assert f"dglcell train {drawn_run.config} paths.runs=runs-again" in page.text
-    assert "best_loss.ckpt (reported)" in page.text
+    assert "best_loss.ckpt, after epoch" in page.text
     epochs = next(table for table in page.tables if table[0][0] == "epoch")
     history = [json.loads(line) for line in drawn_run.metrics.read_text().splitlines()]
     assert [row[0] for row in epochs[1:]] == ["1", "2"]
-    column = epochs[0].index("validation loss")
+    column = epochs[0].index("validation/loss")
     assert [float(row[column]) for row in epochs[1:]] == pytest.approx(
         [row["validation/loss"] for row in history], rel=1e-3
     )
-    assert epochs[0][-3:] == ["fitness validation Pearson", "learning rate", "seconds"]
+    assert epochs[0][-3:] == ["validation/fitness/pearson", "learning_rate", "seconds"]
 
 
 def test_the_report_is_made_again_from_the_directory_alone(
