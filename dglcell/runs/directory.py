@@ -73,7 +73,6 @@ class RunDirectory:
     report = Inside("report.png")  #: the report's picture
     page = Inside("report.html")  #: the report, one file that contains everything
     names = Inside("names.csv")  #: standard names of genes, for a trained model whose users build its cell graph
-    embedding = Inside("embedding_test.npz")  #: embeddings of some test strains
     checkpoints = Inside("checkpoints")  #: folder of checkpoints
     last = Inside("checkpoints/last.ckpt")  #: of the last finished epoch
     interrupted = Inside("checkpoints/interrupted.ckpt")  #: of a run that was told to stop within an epoch

@@ -20,17 +20,16 @@ from dglcell.data.sources.csv_table import find_aliases
 from dglcell.data.sources.text_table import read_rows
 from dglcell.data.table import REGRESSION
 from dglcell.errors import ConfigError, DglcellError
-from dglcell.files.atomic import atomic_file, find_raw, write_json
+from dglcell.files.atomic import find_raw, write_json
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.machine.devices import device_here, threads
 from dglcell.metrics import ResultRow, json_safe
-from dglcell.report.drawing import sample
 from dglcell.report.page import predicts_lines
 from dglcell.report.run_files import read_run
 from dglcell.report.run_page import write_report
 from dglcell.runs.directory import EpochLog, RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained, refuse
-from dglcell.training.predicted import predict_and_embed, write_predictions
+from dglcell.training.predicted import predict_strains, write_predictions
 from dglcell.training.predicting import (
     Baselines,
     Scored,
@@ -58,8 +57,6 @@ class Evaluation(Scored):
 
     #: part → [n, T] predictions of the network, in original units
     of_network: dict[str, NDArray[np.float32]] = field(default_factory=dict)
-    #: [n, D] embeddings of the test part, or None for a model that has none
-    embedding: NDArray[np.float32] | None = None
     #: the calibration of intervals on the validation part; None where there is no such part
     calibration: Calibration | None = None
 
@@ -79,7 +76,6 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
     for part, predicted_ST in found.chosen.items():
         tables = predicted_ST, found.of_network[part]
         write_predictions(directory.predictions(part), prepared, prepared.parts[part], *tables, own, learned)
-    write_embedding(directory.embedding, found.embedding, config.plot_points, config.seed)
     if found.calibration is None:
         directory.calibration.unlink(missing_ok=True)
     else:
@@ -151,16 +147,8 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained, baselin
         names = (", ".join(found) for found in (trained.phenotypes, prepared.dataset.phenotypes))
         raise refuse(trained.path, "is of other phenotypes", *names)
     trained.model.to(device_here(config.trainer.accelerator))
-    predictions, embedding = {}, None
-    for part in prepared.evaluated:
-        # The embedding of the last part, test, is kept.
-        predictions[part], embedding = predict_and_embed(
-            trained.model,
-            trained.normaliser,
-            prepared.dataset,
-            prepared.parts[part],
-            batch_size=config.data.evaluation_batch,
-        )
+    of, size = (trained.model, trained.normaliser, prepared.dataset), config.data.evaluation_batch
+    predictions = {part: predict_strains(*of, prepared.parts[part], batch_size=size) for part in prepared.evaluated}
     found = score(prepared, baselines, config.model.name, predictions)
     for line in predicts_lines(choices_as_json(found.choices)) if baselines.models else ():
         log.info("%s", line)
@@ -170,7 +158,7 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained, baselin
         coverage = calibration.measure(prepared.dataset.take(prepared.parts["test"]).numpy(), found.chosen["test"])
         by = {(phenotype, choice.name, "test"): coverage[phenotype] for phenotype, choice in found.choices.items()}
         rows = [row.with_metrics(by.get((row.phenotype, row.model, row.part), {})) for row in rows]
-    return Evaluation(rows, found.choices, found.chosen, predictions, embedding, calibration)
+    return Evaluation(rows, found.choices, found.chosen, predictions, calibration)
 
 
 def calibrate_intervals(
@@ -271,16 +259,3 @@ def control_rows(run: Path, split_sha256: str) -> list[ResultRow]:
 def rows_as_json(rows: Iterable[ResultRow]) -> list[dict[str, Any]]:
     """Return rows as they are written to ``results.json``."""
     return [{**vars(row), "metrics": json_safe(row.metrics)} for row in rows]
-
-
-def write_embedding(path: Path, embedding_SD: NDArray[np.float32] | None, points: int, seed: int) -> None:
-    """Write embeddings of at most ``points`` random strains, with their rows among the predictions.
-
-    The file is removed if the model has no embedding.
-    """
-    if embedding_SD is None:
-        path.unlink(missing_ok=True)
-        return
-    strains = sample(len(embedding_SD), points, seed)
-    with atomic_file(path) as partial, open(partial, "wb") as file:
-        np.savez(file, strains=strains, vectors=embedding_SD[strains])

@@ -33,10 +33,10 @@ WRITTEN_STRAINS = 2**16
 
 
 @torch.inference_mode()
-def predict_and_embed(
+def predict_strains(
     model: StrainModel, normaliser: Normaliser, dataset: Strains, strains: Tensor, *, batch_size: int
-) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
-    """Return [n, T] predictions in original units, and [n, D] embeddings; None for a model that has none.
+) -> NDArray[np.float32]:
+    """Return [n, T] predictions in original units.
 
     Args:
         model: the model, whose device decides where this runs.
@@ -45,16 +45,11 @@ def predict_and_embed(
     Raises:
         MissingDependencyError: the model's kernel does not run on its device.
     """
-    device, outputs, embeddings = next(model.parameters()).device, [], []
-    counts, resident = dataset.offsets.cpu().diff(), dataset.to(device)
-    batches = EpochBatches(strains, batch_size, shuffle=False, seed=0)
+    device, counts = next(model.parameters()).device, dataset.offsets.cpu().diff()
+    resident, batches = dataset.to(device), EpochBatches(strains, batch_size, shuffle=False, seed=0)
     taken = (resident.take(batch.to(device), int(counts[batch].sum())).perturbations for batch in batches)
-    for prediction in predict_batches(model, taken):
-        outputs.append(prediction.phenotypes.float())
-        if prediction.embedding is not None:
-            embeddings.append(prediction.embedding.float())
-    predicted_ST = normaliser.to(outputs[0].device).restore(torch.cat(outputs))
-    return predicted_ST.cpu().numpy(), torch.cat(embeddings).cpu().numpy() if embeddings else None
+    outputs_ST = torch.cat([prediction.phenotypes.float() for prediction in predict_batches(model, taken)])
+    return normaliser.to(device).restore(outputs_ST).cpu().numpy()
 
 
 @torch.inference_mode()

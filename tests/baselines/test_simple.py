@@ -17,7 +17,6 @@ from dglcell.baselines.simple import (
     Multiplicative,
     QueryPairMean,
     SameStrain,
-    SmallestSubset,
     TrainingMean,
     not_fitness_like,
 )
@@ -28,25 +27,6 @@ from tests.baselines.invented import problem_of, strains_of
 from tests.examples import examples
 
 genotypes_of_nine = st.lists(st.lists(st.integers(0, 8), max_size=4, unique=True), min_size=1, max_size=25)
-
-
-def test_strains_refuse_genes_outside_the_vocabulary() -> None:
-    with pytest.raises(DataError, match=r"outside their names[\s\S]*1 … 7[\s\S]*0 … 4"):
-        strains_of([[1, 7]], 5)
-
-
-def test_strains_refuse_offsets_that_do_not_cover_the_genes() -> None:
-    with pytest.raises(DataError, match="offsets do not cover"):
-        Strains(tuple("abcde"), np.array([0, 1, 2]), np.array([0, 2]))
-
-
-@given(genotypes_of_nine, st.data())
-def test_take_keeps_the_genes_of_each_strain(genotypes: list[list[int]], data: st.DataObject) -> None:
-    rows = data.draw(st.lists(st.integers(0, len(genotypes) - 1), max_size=10))
-    taken = strains_of(genotypes, 9).take(np.array(rows, dtype=np.int64))
-    expected = strains_of([genotypes[row] for row in rows], 9)
-    assert taken.targets.tolist() == expected.targets.tolist()
-    assert taken.offsets.tolist() == expected.offsets.tolist()
 
 
 def test_training_mean_ignores_missing_labels() -> None:
@@ -166,25 +146,6 @@ def test_effects_that_are_not_measured_are_estimated_from_larger_strains(measure
     model = Multiplicative(1e-6).fit(strains_of(train, GENES), labels)
     expected = [np.prod(effects[genes]) for genes in strains[-40:]]
     np.testing.assert_allclose(model.predict(strains_of(strains[-40:], GENES)), expected, atol=2e-3)
-
-
-def test_the_smallest_of_the_measured_subsets_decides() -> None:
-    train = strains_of([[0], [1], [1, 0], [2, 3], [3, 2], [0, 1, 2], []], 6)
-    model = SmallestSubset().fit(train, np.array([0.9, 0.8, 0.5, 0.6, 0.4, 0.1, 1.0]))
-    test = strains_of([[2, 1, 0], [3, 1, 2], [0, 1], [4, 5], [5], [0, 1, 2, 3]], 6)
-    # The subset {2, 3} has replicates. A strain itself is no subset of it; {4, 5} has none, nor {5}.
-    expected = [0.5, 0.5, 0.8, 0.5, 0.85, 0.1]
-    np.testing.assert_allclose(model.predict(test), expected)
-
-
-def test_a_number_of_deletions_that_is_new_has_the_mean_of_all_where_nothing_is_measured() -> None:
-    model = SmallestSubset().fit(strains_of([[0], [1]], 6), np.array([0.5, 1.0]))
-    assert model.predict(strains_of([[2, 3, 4]], 6)).tolist() == [0.75]
-
-
-def test_subsets_of_more_than_three_genes_are_not_looked_up() -> None:
-    model = SmallestSubset().fit(strains_of([[0], [0, 1, 2], [0, 1, 2, 3]], 6), np.array([0.9, 0.7, 0.1]))
-    assert model.predict(strains_of([[0, 1, 2, 3, 4]], 6)).tolist() == [0.7]
 
 
 def test_scores_and_rare_classes_are_no_fitness() -> None:

@@ -141,7 +141,7 @@ def test_null_models_are_fitted_alone(tiny: Tiny, tmp_path: Path, capsys: pytest
     output = tmp_path / "nulls.json"
     assert main(["baselines", str(tiny.file), *tiny.overrides(tmp_path), "--output", str(output)]) == 0
     said = capsys.readouterr().out
-    assert "smallest subset" in said
+    assert "query-pair mean" in said
     assert "boosted trees" in said
     assert "left out" not in said
     rows = json.loads(output.read_text())["rows"]

@@ -62,7 +62,7 @@ def text_of(old: str, new: str) -> Callable[[Path], object]:
 FILES: dict[str, tuple[str, dict[str, Callable[[Path], object]]]] = {
     # file: (a command that reads it, what happens to it)
     "config.yaml": ("predict", ANY | {"a text": text_of("plot_points: 10000", "plot_points: many")}),
-    "environment.json": ("report", ANY | JSON | {"threads as text": text_of('"threads": 1', '"threads": "1"')}),
+    "environment.json": ("report", ANY | JSON | {"genes as text": text_of('"genes": 137', '"genes": "137"')}),
     "results.json": ("report", ANY | JSON | {"no rows": text_of('"rows"', '"row"')}),
     "metrics.jsonl": (
         "train",

@@ -25,10 +25,8 @@ from dglcell.training.evaluate import (
     report,
     rows_as_json,
     with_ceilings,
-    write_embedding,
 )
 from dglcell.training.fit import warn_of_falling_loss
-from dglcell.training.predicted import predict_and_embed
 from dglcell.training.predicting import fit_baselines, score
 from dglcell.training.prepare import prepare, prepare_run
 from dglcell.training.run import without_messages
@@ -76,22 +74,6 @@ def test_a_table_with_strengths_and_conditions_has_null_models_of_its_own(tmp_pa
     reason = "knows deletions only, and the strains have strengths and conditions"
     assert found.left_out["growth"]["kernel ridge"] == reason
     assert json.loads((tmp_path / "runs/tiny/baselines.json").read_text())["left_out"] == found.left_out
-
-
-def test_the_chosen_embeddings_are_those_of_their_strains(tiny_run: RunDirectory, tmp_path: Path) -> None:
-    trained = load_trained(tiny_run)
-    prepared = prepare_run(trained.config, tiny_run, "tests", continued=True)
-    strains, dataset = prepared.parts["test"], prepared.dataset
-    _, vectors = predict_and_embed(trained.model, trained.normaliser, dataset, strains, batch_size=7)
-    assert vectors is not None
-    with np.load(tiny_run.embedding) as kept:
-        np.testing.assert_allclose(kept["vectors"], vectors[kept["strains"]], rtol=1e-3, atol=1e-4)
-    write_embedding(tmp_path / "some.npz", vectors, 5, 0)
-    with np.load(tmp_path / "some.npz") as archive:
-        np.testing.assert_array_equal(archive["vectors"], vectors[archive["strains"]])
-        assert len(archive["strains"]) == 5
-    write_embedding(tmp_path / "some.npz", None, 5, 0)
-    assert not (tmp_path / "some.npz").exists()
 
 
 def test_a_report_without_picture_and_baselines_has_the_network_alone(tiny: Tiny, tmp_path: Path) -> None:

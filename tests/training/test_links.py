@@ -17,7 +17,7 @@ from dglcell.nn.config import LINKS
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained
 from dglcell.training.fit import make_task
-from dglcell.training.predicted import predict_and_embed
+from dglcell.training.predicted import predict_strains
 from dglcell.training.prepare import Prepared, prepare
 from tests.tiny import Tiny
 
@@ -48,7 +48,7 @@ def test_a_checkpoint_predicts_with_the_training_strains(run: RunDirectory, prep
     assert link.measured is not None
     train = prepared.parts["train"]
     assert link.measured.labels.equal(prepared.dataset.labels[train])
-    predicted, _ = predict_and_embed(
+    predicted = predict_strains(
         trained.model, trained.normaliser, prepared.dataset, torch.arange(len(prepared.dataset)), batch_size=64
     )
     bound_ST = link.measured(trained.model.cell, prepared.dataset.take(train).perturbations)

@@ -31,7 +31,7 @@ from dglcell.report.run_files import read_doses, read_predictions, read_run
 from dglcell.runs.directory import RunDirectory
 from dglcell.training import predicted as predicted_module
 from dglcell.training.checkpoint import Trained, load_trained
-from dglcell.training.predicted import predict_and_embed, write_predictions
+from dglcell.training.predicted import predict_strains, write_predictions
 from dglcell.training.predicting import (
     BASELINE,
     ENSEMBLE,
@@ -278,10 +278,10 @@ def test_predictions_are_in_the_order_asked_for_whatever_the_batch(trained: Trai
     strains = prepared.parts["test"].flip(0)
 
     def predict(batch_size: int) -> np.ndarray:
-        return predict_and_embed(trained.model, trained.normaliser, prepared.dataset, strains, batch_size=batch_size)[0]
+        return predict_strains(trained.model, trained.normaliser, prepared.dataset, strains, batch_size=batch_size)
 
     expected = [
-        predict_and_embed(trained.model, trained.normaliser, prepared.dataset, strains[i : i + 1], batch_size=1)[0]
+        predict_strains(trained.model, trained.normaliser, prepared.dataset, strains[i : i + 1], batch_size=1)
         for i in range(len(strains))
     ]
     assert predict(7).shape == (30, 1)
