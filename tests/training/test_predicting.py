@@ -329,7 +329,6 @@ def test_learned_strengths_stand_beside_those_of_the_table(tmp_path: Path) -> No
     assert seen >= {0, 0.2, 0.5, 1, 2}
     doses = read_doses(directory, "test")
     assert doses is not None
-    assert doses.learned
     assert list(read_predictions(directory, "test")) == ["growth"]
     assert "as the model has learned it" in described(read_run(directory.path))
 
