@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 
 import torch
@@ -99,8 +98,7 @@ def combine(p: Parameters, how: str, name: str, h: list[Tensor]) -> Tensor:
         return torch.stack(h).sum(0)
     if how == "mean":
         return torch.stack(h).mean(0)
-    mix = mix_pairs if how == "pairwise_interaction" else mix_by_attention
-    return p.norm(f"{name}.norm", mix(p, f"{name}.mix", torch.stack(h)))
+    return p.norm(f"{name}.norm", mix_pairs(p, f"{name}.mix", torch.stack(h)))
 
 
 def mix_pairs(p: Parameters, name: str, h_KNH: Tensor) -> Tensor:
@@ -116,16 +114,6 @@ def mix_pairs(p: Parameters, name: str, h_KNH: Tensor) -> Tensor:
     options.append(h_KNH.mean(0))
     scores = [p.linear(f"{name}.score_last", F.gelu(p.linear(f"{name}.score_first", o))) for o in options]
     return (torch.softmax(torch.stack(scores), 0) * torch.stack(options)).sum(0)
-
-
-def mix_by_attention(p: Parameters, name: str, h_KNH: Tensor) -> Tensor:
-    """[N, H], head by head; four heads."""
-    rows_NKH = (h_KNH + p.values[f"{name}.embedding"].unsqueeze(1)).transpose(0, 1)
-    query, key, value = p.linear(f"{name}.project", rows_NKH).chunk(3, 2)
-    heads = []
-    for q, k, v in zip(*(x.chunk(4, 2) for x in (query, key, value)), strict=True):
-        heads.append(torch.softmax(q @ k.transpose(1, 2) / math.sqrt(k.shape[2]), 2) @ v)
-    return p.linear(f"{name}.out", torch.cat(heads, 2)).mean(1)
 
 
 def encode(model: nn.Module, cell: RandomCell, left: Left) -> dict[str, Tensor]:

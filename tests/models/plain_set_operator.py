@@ -45,9 +45,9 @@ def global_part(p: Parameters, x: Tensor, deleted: list[int], heads: int) -> tup
 def factorisation_part(p: Parameters, x: Tensor, deleted: list[int]) -> Tensor:
     """[T] effects and products, pair by pair."""
     name = "terms.genes.head.factorisation"
-    effects = p.linear(f"{name}.effect", x) + p.values[f"{name}.own_effects"]
+    effects = p.linear(f"{name}.effect", x) + p.values.get(f"{name}.own_effects", 0)
     vectors = p.linear(f"{name}.vector", x) if f"{name}.vector.weight" in p.values else x
-    vectors = vectors + p.values[f"{name}.own_vectors"]
+    vectors = vectors + p.values.get(f"{name}.own_vectors", 0)
     score = sum((effects[i] for i in deleted), effects.new_zeros(effects.shape[1]))
     for position, i in enumerate(deleted):
         for j in deleted[:position]:

@@ -15,6 +15,7 @@ from dglcell.errors import ConfigError
 from dglcell.models.cell_model import SetOperator
 from dglcell.models.config import SetOperatorConfig
 from dglcell.models.model import make_model
+from dglcell.models.terms import scores
 from dglcell.models.terms.config import OPERATORS
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.examples import examples
@@ -48,11 +49,15 @@ def predict(model: SetOperator, strains: list[list[int]]) -> Tensor:
     conv=st.sampled_from(["gin", "sage"]),
     gin_layers=st.sampled_from([0, 2]),
     local_factors=st.sampled_from([None, 3]),
+    local_deviations=st.booleans(),
+    block=st.sampled_from([1, 40, 1 << 20]),
 )
-def test_parts_equal_a_plain_network_strain_by_strain(data, cell: RandomCell, **changes) -> None:
+def test_parts_equal_a_plain_network_strain_by_strain(data, cell: RandomCell, block: int, **changes) -> None:
     strains = data.draw(genotypes_of(cell))
     model = make(cell.resident, local_kind="factorisation", **changes)
-    got = model(GenotypeBatch.from_lists(strains))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scores, "BLOCK_LOGITS", block)
+        got = model(GenotypeBatch.from_lists(strains))
     expected = [plain_parts(model, cell, strain) for strain in strains]
     for name, part in {"difference": got.embedding, **got.parts}.items():
         np.testing.assert_allclose(part.detach().numpy(), np.stack([e[name] for e in expected]), **TOLERANCE)

@@ -11,8 +11,7 @@ from torch import Tensor
 from dglcell.models.cell_model import HeteroCell
 from dglcell.models.config import HeteroCellConfig
 from dglcell.nn.blocks import make_norm
-from dglcell.nn.config import LINKS, CrossRelation
-from dglcell.nn.cross_relation import make_mixer
+from dglcell.nn.config import LINKS
 from dglcell.nn.heads import FactorisationMachine, HyperSAGNN
 from dglcell.perturbation import execution
 from dglcell.perturbation.curves import allow_compilation
@@ -45,20 +44,6 @@ def backend(request: pytest.FixtureRequest) -> Iterator[str]:
 def gradients(outputs: list[Tensor], inputs: list[Tensor]) -> list[Tensor]:
     sums = torch.stack([out.square().sum() for out in outputs])
     return list(torch.autograd.grad(sums.sum(), inputs, allow_unused=True, materialize_grads=True))
-
-
-@pytest.mark.parametrize("nodes", [7, WIDTH], ids=["more rows", "as many rows as columns"])
-def test_combinations_of_relations(nodes: int, backend: str) -> None:
-    mixer = make_mixer(CrossRelation("pairwise_interaction", norm="layer"), 3, WIDTH)
-    assert mixer is not None
-    mixer.double()
-    bases = [torch.randn(nodes, WIDTH, dtype=torch.float64, requires_grad=True) for _ in range(3)]
-    deltas = [torch.randn(2 * nodes, WIDTH, dtype=torch.float64, requires_grad=True) for _ in range(3)]
-    leaves, found = [*bases, *deltas, *mixer.parameters()], []
-    for run in (execution._run, torch.compile(execution._run, backend=backend)):
-        outputs = [part for part in run(mixer, 2, bases, deltas) if part is not None]
-        found.append([*outputs, *gradients(outputs, leaves)])
-    torch.testing.assert_close(found[1], found[0], rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("backend", ["inductor"], indirect=True)

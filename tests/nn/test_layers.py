@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import math
-from itertools import combinations
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 
 from dglcell.errors import ConfigError
 from dglcell.graph.schema import CATALYSED_BY, CATALYSES, CONVERTED_BY, CONVERTS, gene_relation
 from dglcell.nn.blocks import NORMS, make_activation, make_norm, mlp
 from dglcell.nn.config import REFUSED_NORMS, CrossRelation, GATv2Options
 from dglcell.nn.convolutions import GATv2Conv
-from dglcell.nn.cross_relation import RelationMixer, make_mixer
-from dglcell.nn.heads import FactorisationMachine, HyperSAGNN, SetAttention
+from dglcell.nn.cross_relation import make_mixer
+from dglcell.nn.heads import FactorisationMachine, HyperSAGNN
 from dglcell.nn.hetero_layer import HeteroLayer, live_relations
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell, perturb
-from dglcell.perturbation.rules import PerturbedTensor
 from dglcell.perturbation.states import States
 from tests.examples import examples
-from tests.nn.naive_cross_relation import ACTIVATIONS, NAIVE
-from tests.perturbation.states_of import agree, gradients
 from tests.random_cells import RandomCell, random_cells
 
 PHYSICAL = gene_relation("physical")
@@ -98,41 +92,6 @@ def test_mean_and_sum_over_relations(how: str, residual: int, factor: int) -> No
 WIDTH, HEADS = 6, 2
 
 
-def attend_one_set(layer: SetAttention, x_KH: torch.Tensor) -> torch.Tensor:
-    """Return one round for one set without padding."""
-    if len(x_KH) < 2:
-        return x_KH
-    query, key, value = layer.project(x_KH).split(WIDTH, dim=1)
-    head_width = WIDTH // HEADS
-    mixed = torch.zeros_like(x_KH)
-    for head in range(HEADS):
-        part = slice(head * head_width, (head + 1) * head_width)
-        for i in range(len(x_KH)):
-            others = [j for j in range(len(x_KH)) if j != i]
-            logits = torch.stack([query[i, part] @ key[j, part] / math.sqrt(head_width) for j in others])
-            share = torch.softmax(logits, 0)
-            mixed[i, part] = sum(s * value[j, part] for s, j in zip(share, others, strict=True))
-    return x_KH + layer.beta * layer.out(mixed)
-
-
-@examples(15)
-@given(sizes=st.lists(st.integers(0, 5), min_size=1, max_size=5), seed=st.integers(0, 1000))
-def test_scores_equal_a_loop_over_sets(sizes: list[int], seed: int) -> None:
-    torch.manual_seed(seed)
-    model = HyperSAGNN(WIDTH, 2, layers=2, heads=HEADS, gain=0.7, activation="gelu", dropout=0.0).double()
-    largest = max(max(sizes), 1)
-    x = torch.randn(len(sizes), largest, WIDTH, dtype=torch.float64)
-    present = torch.arange(largest) < torch.tensor(sizes).unsqueeze(1)
-    got = model(x, present)
-    for b, size in enumerate(sizes):
-        dynamic = x[b, :size]
-        for layer in model.attention:
-            dynamic = attend_one_set(layer, dynamic)
-        scores = model.score((dynamic - model.static(x[b, :size])).square())
-        expected = scores.mean(0) if size else torch.zeros(2, dtype=torch.float64)
-        torch.testing.assert_close(got[b], expected, atol=1e-12, rtol=1e-12)
-
-
 def test_padding_and_lonely_genes_give_finite_gradients() -> None:
     model = HyperSAGNN(WIDTH, 1, layers=2, heads=HEADS, gain=1.0, activation="gelu", dropout=0.0)
     x = torch.randn(3, 4, WIDTH, requires_grad=True)
@@ -143,42 +102,6 @@ def test_padding_and_lonely_genes_give_finite_gradients() -> None:
 
 
 WIDTH, FACTORS, GENES = 5, 3, 7
-
-
-def machine(genes: int | None, outputs: int = 2) -> FactorisationMachine:
-    model = FactorisationMachine(WIDTH, outputs, factors=FACTORS, dropout=0.0, genes=genes).double()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_()
-    return model
-
-
-def score_one_set(model: FactorisationMachine, x_KH: torch.Tensor, genes: list[int]) -> torch.Tensor:
-    """Return the definition, pair by pair."""
-    effects = [model.effect.weight @ x + model.effect.bias for x in x_KH]
-    vectors = [model.vector.weight @ x for x in x_KH]
-    if model.own_effects is not None:
-        effects = [e + model.own_effects[g] for e, g in zip(effects, genes, strict=True)]
-        vectors = [v + model.own_vectors[g] for v, g in zip(vectors, genes, strict=True)]
-    score = torch.zeros(2, dtype=torch.float64)
-    for effect in effects:
-        score = score + effect
-    for i, j in combinations(range(len(vectors)), 2):
-        score = score + model.score.weight @ (vectors[i] * vectors[j])
-    return score
-
-
-@examples(15)
-@given(sizes=st.lists(st.integers(0, 5), min_size=1, max_size=5), seed=st.integers(0, 1000), own=st.booleans())
-def test_scores_equal_a_loop_over_pairs(sizes: list[int], seed: int, own: bool) -> None:
-    torch.manual_seed(seed)
-    model = machine(GENES if own else None)
-    largest = max(sizes)
-    x, genes = torch.randn(len(sizes), largest, WIDTH).double(), torch.randint(0, GENES, (len(sizes), largest))
-    got = model(x, genes, torch.arange(largest) < torch.tensor(sizes).unsqueeze(1))
-    for b, size in enumerate(sizes):
-        expected = score_one_set(model, x[b, :size], genes[b, :size].tolist())
-        torch.testing.assert_close(got[b], expected, atol=1e-12, rtol=1e-12)
 
 
 def test_a_gene_of_its_own_starts_without_deviation_and_untrained_ones_keep_none() -> None:
@@ -193,55 +116,8 @@ def test_a_gene_of_its_own_starts_without_deviation_and_untrained_ones_keep_none
     assert trained.tolist() == [True, True, True, False, True, False, False]
 
 
-EXACT = {"atol": 1e-10, "rtol": 1e-10}
-
-
-def fresh_mixer(how: str, relations: int, width: int, **changes: object) -> RelationMixer:
-    mixer = make_mixer(CrossRelation(how, **changes), relations, width)
-    assert mixer is not None
-    for parameter in mixer.parameters():
-        nn.init.normal_(parameter, std=0.7)
-    return mixer.double()
-
-
-@pytest.mark.parametrize("how", NAIVE)
-@examples(20)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    relations=st.integers(2, 4),
-    strains=st.integers(1, 3),
-    width=st.sampled_from([2, 4]),
-    layers=st.integers(2, 4),
-    activation=st.sampled_from(list(ACTIVATIONS)),
-    norm=st.sampled_from(["none", "layer"]),
-    size=st.sampled_from([1e-6, 1.0]),
-)
-def test_a_combination_equals_the_naive_one_forward_and_in_every_gradient(
-    how: str, seed: int, relations: int, strains: int, width: int, layers: int, activation: str, norm: str, size: float
-) -> None:
-    """The base's rows, and by how much strains differ, some relations from none."""
-    torch.manual_seed(seed)
-    options = {"hidden": 3, "layers": layers, "activation": activation, "norm": norm}
-    mixer = fresh_mixer(how, relations, width, **options)
-    bases = [torch.randn(5, width, dtype=torch.float64, requires_grad=True) for _ in range(relations)]
-    deltas = [(size * torch.randn(5 * strains, width).double()).requires_grad_() for _ in range(relations)]
-    changed = [None, *deltas[1:]]
-    found = mixer(*(PerturbedTensor(b, d, strains) for b, d in zip(bases, changed, strict=True)))
-
-    def naive(rows: list[Tensor]) -> Tensor:
-        out: Tensor = mixer.norm(NAIVE[how](mixer.mix, rows, activation)[0])
-        return out
-
-    before = [b.repeat_interleave(strains, 0) for b in bases]
-    after = [b if d is None else b + d for b, d in zip(before, changed, strict=True)]
-    expected = [naive(bases), naive(after) - naive(before)]
-    agree([found.base, found.delta], expected)
-    leaves = [*bases, *deltas, *mixer.parameters()]
-    agree(gradients(torch.cat([found.base, found.delta]), leaves), gradients(torch.cat(expected), leaves))
-
-
 def test_dropout_draws_in_training_only() -> None:
-    mixer = fresh_mixer("pairwise_interaction", 2, 4, dropout=0.5)
+    mixer = make_mixer(CrossRelation("pairwise_interaction", dropout=0.5), 2, 4).double()
     rows = [torch.randn(20, 4).double() for _ in range(2)]
     assert not torch.equal(mixer(*rows), mixer(*rows))
     mixer.eval()

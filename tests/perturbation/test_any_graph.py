@@ -176,39 +176,6 @@ def test_activities_of_nodes_and_edges_are_those_of_dgls_graphs(reduce: str) -> 
 
 
 @needs_dgl
-@pytest.mark.parametrize("strategy", DGL_STRATEGIES)
-@pytest.mark.parametrize(
-    ("module", "options"), [("GATv2Conv", {"num_heads": 2}), ("SAGEConv", {"aggregator_type": "mean"})]
-)
-def test_modules_of_dgl_run_on_strains_as_on_reduced_graphs(module: str, options: Any, strategy: str) -> None:
-    import dgl
-
-    cell, targets = shop(), {"item": [[0, 3], [], [5]], "tag": [[], [1], []]}
-    kind = dglcell.nn.as_convolution(getattr(dgl.nn, module))
-    torch.manual_seed(0)
-    conv = kind(HAS, 8, kind.Config(**options)).double()
-    rows = {t: torch.randn(n, 8, dtype=torch.float64, requires_grad=True) for t, n in SIZES.items()}
-    if (module, strategy) == ("GATv2Conv", "edge_mask"):  # weights of zero are edges to its softmax
-        with pytest.raises(DglcellError, match="edge_subgraph"):
-            conv.receive(*_states(cell, targets, rows, strategy))
-        return
-    found = conv.receive(*_states(cell, targets, rows, strategy)).whole()
-    for b, reduced in enumerate(dglcell.graphs(cell, targets)):
-        item, tag = (reduced.nodes[t].data[dgl.NID] for t in ("item", "tag"))
-        expected = conv.module(reduced[HAS], (rows["item"][item], rows["tag"][tag])).flatten(1)
-        both = [
-            torch.autograd.grad(y.square().sum(), [rows["item"], rows["tag"]], retain_graph=True)
-            for y in (found[tag, b], expected)
-        ]
-        agree([found[tag, b], *both[0]], [expected, *both[1]])
-
-
-def _states(cell: dglcell.CellGraph, targets: Any, rows: Mapping[str, Tensor], strategy: str) -> Any:
-    strains = dglcell.perturb(cell, targets, strategy=strategy)
-    return strains, strains.start(rows["item"]), strains.start(rows["tag"])
-
-
-@needs_dgl
 def test_edges_are_named_by_their_ids_in_dgl() -> None:
     import dgl
 

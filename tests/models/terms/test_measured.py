@@ -6,8 +6,6 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dglcell.errors import DataError
 from dglcell.graph.cell import build_cell
@@ -19,7 +17,6 @@ from dglcell.models.terms.measured import MeasuredStrains
 from dglcell.models.terms.scores import DeletionAttention
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.sent import keep_masks
-from tests.examples import examples
 from tests.perturbation.states_of import LargestResult
 from tests.random_cells import textbook_cell
 
@@ -42,9 +39,27 @@ def bounds(made: MeasuredStrains, cell: ResidentCell, strains: list[list[int]]) 
     return [round(x, 6) for x in made(cell, GenotypeBatch.from_lists(strains))[:, 0].tolist()]
 
 
-def test_the_smallest_label_of_measured_parts(cell: ResidentCell) -> None:
-    made = remembered(cell, STRAINS, LABELS)
-    assert bounds(made, cell, [[0, 2], [1, 3], [0, 1, 3], [3], []]) == [0.9, 0.8, 0.3, 1.0, 1.0]
+NAN = float("nan")
+REPLICATES = [[0], [0, 1], [1, 0]], [0.9, 0.1, 0.2]
+
+
+@pytest.mark.parametrize(
+    ("strains", "labels", "asked", "smallest"),
+    [
+        (STRAINS, LABELS, [[0, 2], [1, 3], [0, 1, 3], [3], []], [0.9, 0.8, 0.3, 1.0, 1.0]),
+        (*REPLICATES, [[0, 1], [0, 1, 2]], [0.9, 0.1]),
+        ([[0], [1]], [NAN, 0.5], [[0, 2], [0, 1, 2]], [1.0, 0.5]),
+    ],
+    ids=["parts", "replicates are not told their own labels", "a missing label bounds nothing"],
+)
+def test_the_smallest_label_of_parts(cell: ResidentCell, strains, labels, asked, smallest) -> None:
+    assert bounds(remembered(cell, strains, labels), cell, asked) == smallest
+
+
+def test_the_largest_label_of_strains_that_a_strain_is_part_of(cell: ResidentCell) -> None:
+    asked = [[], [0], [1], [0, 2], [1, 2], [3]]
+    assert above(remembered(cell, STRAINS, LABELS), cell, asked) == [1.1, 0.3, 0.7, 0.2, 0.2, 0.0]
+    assert above(remembered(cell, [[0, 1], [0, 2]], [NAN, 0.5]), cell, [[0], [1]]) == [0.5, 0.0]
 
 
 def test_a_strain_is_not_told_its_own_label(cell: ResidentCell) -> None:
@@ -55,16 +70,6 @@ def test_a_strain_is_not_told_its_own_label(cell: ResidentCell) -> None:
         assert seen[number] == bounds(held_out, cell, [strain])[0]
         changed = [*LABELS[:number], -5.0, *LABELS[number + 1 :]]
         assert bounds(remembered(cell, STRAINS, changed), cell, [strain])[0] == seen[number]
-
-
-def test_replicates_of_a_strain_are_not_told_either(cell: ResidentCell) -> None:
-    made = remembered(cell, [[0], [0, 1], [1, 0]], [0.9, 0.1, 0.2])
-    assert bounds(made, cell, [[0, 1], [0, 1, 2]]) == [0.9, 0.1]
-
-
-def test_missing_labels_bound_nothing(cell: ResidentCell) -> None:
-    made = remembered(cell, [[0], [1]], [float("nan"), 0.5])
-    assert bounds(made, cell, [[0, 2], [0, 1, 2]]) == [1.0, 0.5]
 
 
 def test_parts_by_reactions_are_those_that_lose_no_other_reaction(cell: ResidentCell) -> None:
@@ -114,21 +119,12 @@ def above(made: MeasuredStrains, cell: ResidentCell, strains: list[list[int]]) -
     return [round(x, 6) for x in made.largest(cell, GenotypeBatch.from_lists(strains))[:, 0].tolist()]
 
 
-def test_the_largest_label_of_strains_that_a_strain_is_part_of(cell: ResidentCell) -> None:
-    made = remembered(cell, STRAINS, LABELS)
-    assert above(made, cell, [[], [0], [1], [0, 2], [1, 2], [3]]) == [1.1, 0.3, 0.7, 0.2, 0.2, 0.0]
-
-
 def test_largest_labels_are_those_of_other_strains(cell: ResidentCell) -> None:
     for number, strain in enumerate(STRAINS):
         changed = [*LABELS[:number], 5.0, *LABELS[number + 1 :]]
         assert above(remembered(cell, STRAINS, changed), cell, [strain]) == above(
             remembered(cell, STRAINS, LABELS), cell, [strain]
         )
-
-
-def test_a_missing_label_is_no_bound_from_below(cell: ResidentCell) -> None:
-    assert above(remembered(cell, [[0, 1], [0, 2]], [float("nan"), 0.5]), cell, [[0], [1]]) == [0.5, 0.0]
 
 
 def test_a_reaction_with_another_complex_is_not_lost() -> None:
@@ -143,46 +139,6 @@ def test_a_reaction_with_another_complex_is_not_lost() -> None:
     nodes = MeasuredStrains(1, "reaction")
     nodes.remember(cell, GenotypeBatch.from_lists([acetaldehyde, [acetaldehyde[1]]]), torch.tensor([[0.4], [1.0]]))
     assert nodes.largest(cell, alone).item() == pytest.approx(0.4)
-
-
-WIDTH, HEADS = 6, 2
-
-
-def attention(seed: int = 0) -> DeletionAttention:
-    torch.manual_seed(seed)
-    return DeletionAttention(WIDTH, HEADS).double()
-
-
-def updates(layer: DeletionAttention, x_NH: torch.Tensor, deleted_KH: torch.Tensor) -> torch.Tensor:
-    """[N, H] what every gene's state changes by, gene by gene."""
-    query, key, value = layer.query(x_NH), layer.key(deleted_KH), layer.value(deleted_KH)
-    wide = WIDTH // HEADS
-    mixed = torch.zeros_like(x_NH)
-    for n in range(len(x_NH)):
-        for head in range(HEADS):
-            part = slice(head * wide, (head + 1) * wide)
-            weights = [math.exp((query[n, part] @ k[part]).item() / math.sqrt(wide)) for k in key]
-            for weight, v in zip(weights, value, strict=True):
-                mixed[n, part] += weight / (1 + sum(weights)) * v[part]
-    return layer.out(mixed)
-
-
-@examples(25)
-@given(
-    strains=st.lists(st.lists(st.integers(0, 6), max_size=4, unique=True), min_size=1, max_size=5),
-    seed=st.integers(0, 1000),
-    scale=st.sampled_from([1.0, 5.0]),
-    block=st.sampled_from([1, 40, 1 << 20]),
-)
-def test_pooled_updates_equal_a_loop_over_genes(strains: list[list[int]], seed: int, scale: float, block: int) -> None:
-    layer = attention(seed)
-    x, weight = scale * torch.randn(7, WIDTH).double(), torch.rand(7, len(strains)).double()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scores, "BLOCK_LOGITS", block)
-        got = layer(x, weight, *GenotypeBatch.from_lists(strains).padded())
-    for b, strain in enumerate(strains):
-        expected = weight[:, b] @ updates(layer, x, x[strain])
-        torch.testing.assert_close(got[b], expected, atol=1e-10, rtol=1e-10)
 
 
 def test_logits_beyond_what_exponentials_can_hold() -> None:
