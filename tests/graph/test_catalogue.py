@@ -129,20 +129,12 @@ def test_filling_in_changes_neither_source_nor_configuration() -> None:
     assert NETWORKS["string12_0"].table.channels == list(STRING_CHANNELS)
 
 
-def test_an_unknown_source_suggests_others() -> None:
-    with pytest.raises(ConfigError) as caught:
+def test_sources_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"`cell.networks.net.source` is unknown[\s\S]*did you mean string12_0"):
         CellConfig(networks={"net": NetworkConfig(source="string12")}).validate()
-    message = str(caught.value)
-    assert "`cell.networks.net.source` is unknown" in message
-    assert "did you mean string12_0" in message
-
-
-def test_standard_names_need_aliases() -> None:
     config = CellConfig(networks={"tflink": NetworkConfig(source="tflink")})
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=r"tflink` calls genes by their standard names[\s\S]*aliases: sgd_r64_4_1`"):
         config.validate()
-    assert "`cell.networks.tflink.source: tflink` calls genes by their standard names" in str(caught.value)
-    assert "`cell.aliases: sgd_r64_4_1`" in str(caught.value)
     replace(config, aliases="sgd_features").validate()
 
 

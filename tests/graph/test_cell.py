@@ -61,12 +61,6 @@ def test_textbook_cell() -> None:
     assert cell.provenance["model"]["name"] == "textbook"
 
 
-def test_without_metabolism_there_are_only_genes() -> None:
-    cell = build_cell(CellConfig(model="mini", metabolism=False, derived=["shares_complex"]))
-    assert list(cell.num_nodes) == [GENE]
-    assert cell.relations == (gene_relation("shares_complex"),)
-
-
 def test_genes_are_the_union_of_model_and_networks(toy: cobra.Model, tmp_path: Path, write: Write) -> None:
     config = CellConfig(model=save(toy, tmp_path), networks={"physical": table(write("n.csv", "a,b\ng1,x\n"))})
     cell = build_cell(config)
@@ -85,13 +79,10 @@ def test_ambiguous_aliases_do_not_become_genes(write: Write) -> None:
 
 
 def test_genes_of_the_model_only(toy: cobra.Model, tmp_path: Path, write: Write) -> None:
-    network = table(write("n.csv", "a,b\ng1,g2\ng1,x\n"))
-    config = CellConfig(model=save(toy, tmp_path), networks={"net": network}, genes="model")
-    with pytest.raises(GraphError, match=r"1 unknown \(x\)[\s\S]*cell\.networks\.net\.unknown: drop"):
-        build_cell(config)
-    network.unknown = "drop"
-    cell = build_cell(config)
-    assert "x" not in cell.genes
+    networks = {"net": table(write("n.csv", "a,b\ng1,g2\ng1,x\n"), unknown="drop")}
+    cell = build_cell(CellConfig(model=save(toy, tmp_path), networks=networks, genes="model", metabolism=False))
+    assert list(cell.num_nodes) == [GENE]
+    assert cell.genes.names == ("g1", "g2", "g3", "g4", "g5", "g6", "g7")
     assert len(cell.edges(gene_relation("net"))) == 2
 
 
@@ -150,15 +141,12 @@ NET = {"path": "n.csv", "columns": ["a", "b"]}
     [
         ({}, "`cell` is empty"),
         ({"networks": {"net": NET}, "genes": "model"}, "`cell.genes: model` needs `cell.model`"),
-        ({"model": "mini", "unknown": "skip"}, "`cell.unknown` is unknown"),
         ({"model": "mini", "derived": ["neighbours"]}, "`cell.derived` names no relation"),
         ({"networks": {"net": NET}, "derived": ["isoenzyme"]}, "`cell.derived` needs `cell.model`"),
-        ({"model": "mini", "currency_degree": 0}, "`cell.currency_degree` is too small"),
         ({"model": "mini", "metabolism": False}, "`cell` gives no relations"),
         ({"networks": {"net": {"path": ""}}}, "`cell.networks.net.path` is not set"),
         ({"networks": {"Net": NET}}, "cell.networks.Net: 'Net' cannot name a relation"),
         ({"networks": {"train": NET}}, "the relation name 'train' is taken"),
-        ({"networks": {"to": NET}}, "the relation name 'to' is taken"),
         ({"networks": {"converts": NET}}, "the relation name 'converts' is taken"),
         ({"model": "mini", "genes": "all"}, "`cell.genes` is neither a choice nor a file"),
         ({"networks": {"net": NET}}, "raw file 'n.csv' not found"),
@@ -280,16 +268,6 @@ def pairs(name: str, metabolism: Metabolism, currency: Currency | None = None) -
     assert {(b, a) for a, b in edges} == set(edges)
     names = metabolism.genes.names
     return {(names[a], names[b]) for a, b in edges if a < b}
-
-
-def test_toy_relations(toy: cobra.Model) -> None:
-    metabolism = Metabolism.from_model(toy)
-    assert pairs("shares_complex", metabolism) == {("g1", "g2"), ("g4", "g6"), ("g5", "g6")}
-    # g6 is in both complexes of R2, so it is no isoenzyme of g4 or g5.
-    assert pairs("isoenzyme", metabolism) == {("g1", "g3"), ("g2", "g3"), ("g4", "g5")}
-    r1, r2, off = {"g1", "g2", "g3"}, {"g4", "g5", "g6"}, {"g7"}
-    neighbours = {(min(a, b), max(a, b)) for x, y in [(r1, r2), (r2, off), (r1, off)] for a in x for b in y}
-    assert pairs("metabolic_neighbour", metabolism) == neighbours
 
 
 def test_currency_joins_nothing(toy: cobra.Model) -> None:

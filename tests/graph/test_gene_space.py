@@ -95,17 +95,11 @@ def test_a_cell_has_the_relation_where_asked_for(tmp_path: Path) -> None:
     assert gene_relation("similar") not in build_cell(CellConfig(networks=networks)).relations
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"neighbours": 0}, r"`cell.similarity.neighbours` is too small"),
-        ({"power": 0.0}, r"`cell.similarity.power` must be positive"),
-        ({"damping": -1.0}, r"`cell.similarity.damping` must be positive"),
-    ],
-)
-def test_bad_configurations_are_refused(changes: dict, message: str) -> None:
-    config = CellConfig(model="textbook", similarity=SimilarityConfig(**changes))
-    with pytest.raises(ConfigError, match=message):
+def test_bad_configurations_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"`cell.similarity.power` must be positive"):
+        CellConfig(model="textbook", similarity=SimilarityConfig(power=0.0)).validate()
+    config = SimilarityConfig(sources={"no name": SimilaritySource(vectors="x.csv")})
+    with pytest.raises(GraphError, match="similar_no name"):
         config.validate()
 
 
@@ -157,12 +151,6 @@ def test_a_source_that_says_nothing_or_too_much_is_refused(tmp_path: Path, sourc
         cell_with(tmp_path, **source)
 
 
-def test_the_name_of_a_source_names_a_relation() -> None:
-    config = SimilarityConfig(sources={"no name": SimilaritySource(vectors="x.csv")})
-    with pytest.raises(GraphError, match="similar_no name"):
-        config.validate()
-
-
 ECOLI = 'Location,Gene,Synonym,Product\n1..2,thrL,b0001,leader\n3..4,adhE,b1241,"aldehyde, alcohol"\n5..6,-,b0003,x\n'
 
 
@@ -175,14 +163,8 @@ def test_a_name_is_meant_by_another_name_case_or_blanks() -> None:
     assert [genes.find(name) for name in written] == ["YAL001C"] * 4 + ["yal 3", "FUN", "ADE2"]
     assert (genes.standard("YAL001C"), genes.standard("YAL002W")) == ("TFC3", "")
 
-
-def test_two_genes_that_are_spelled_alike_are_not_guessed() -> None:
-    genes = Vocabulary(("abC", "aBc"))
-    assert genes.find("abc") == "abc"
-    assert genes.find("abC") == "abC"
-
-
-def test_a_standard_name_stands_for_its_gene_however_it_is_spelled() -> None:
+    alike = Vocabulary(("abC", "aBc"))
+    assert [alike.find(name) for name in ("abc", "abC")] == ["abc", "abC"], "genes that are spelled alike"
     table = AliasTable({"ADH1": ("YOL086C",), "Adh1": ("YMR303C",)}, {"YOL086C": "ADH1"})
     assert table.resolve(["adh1"], spelled=True) == (["YOL086C"], [])
     assert table.resolve(["adh1"]) == (["adh1"], [])
@@ -224,11 +206,6 @@ def test_a_genome_table_has_names_and_locus_tags(tmp_path: Path) -> None:
     found = read_genome_table(file)
     assert found.others.resolve(["thrL", "ADHE"], spelled=True) == (["b0001", "b1241"], [])
     assert found.others.standard["b0001"] == "thrL"
-    file.write_text("a,b\n1,2\n")
-    with pytest.raises(
-        GraphError, match=r"is no protein table\n  got:      a, b\n  expected: columns Gene and Synonym"
-    ):
-        read_genome_table(file)
 
 
 def test_the_file_of_the_catalogue_is_used_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,34 +73,24 @@ def test_cobra_stays_quiet_and_keeps_its_log_level(capfd: pytest.CaptureFixture[
     assert logging.getLogger("cobra").level == level
 
 
-def refused(name: str) -> str:
-    with pytest.raises(GraphError) as caught:
-        read_model(name)
-    return str(caught.value)
-
-
 def test_unknown_name_lists_the_shipped_models() -> None:
-    message = refused("iJR904")
-    assert "no metabolic model is called 'iJR904'" in message
-    assert "textbook, iJO1366, salmonella, mini" in message
-    assert "yeast-GEM_9.0.2" in message
-
-
-def test_truncated_gzip(tmp_path: Path) -> None:
-    whole = locate_model("textbook").read_bytes()
-    (tmp_path / "half.xml.gz").write_bytes(whole[: len(whole) // 2])
-    assert "'half.xml.gz' is not a whole gzip file" in refused(str(tmp_path / "half.xml.gz"))
+    message = r"no metabolic model is called 'iJR904'\n.*yeast-GEM_9.0.2.*textbook, iJO1366, salmonella, mini"
+    with pytest.raises(GraphError, match=message):
+        read_model("iJR904")
 
 
 @pytest.mark.parametrize("extension", WRITERS)
-def test_truncated_text(toy: cobra.Model, tmp_path: Path, extension: str) -> None:
+def test_truncated_files(toy: cobra.Model, tmp_path: Path, extension: str) -> None:
     path = tmp_path / f"toy.{extension}"
     WRITERS[extension](toy, str(path))
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
-    message = refused(str(path))
-    assert f"'toy.{extension}' cannot be parsed as" in message
-    assert "check that the file is whole" in message
+    with pytest.raises(GraphError, match=rf"'toy.{extension}' cannot be parsed as[\s\S]*check that the file is whole"):
+        read_model(str(path))
+    packed = tmp_path / f"half.{extension}.gz"
+    packed.write_bytes(gzip.compress(content)[: len(content) // 9])
+    with pytest.raises(GraphError, match="' is not a whole gzip file"):
+        read_model(str(packed))
 
 
 @pytest.mark.parametrize("limit", [1_000, 5_000])

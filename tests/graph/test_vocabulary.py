@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,7 @@ from dglcell.graph.vocabulary import (
     names_of_date,
     read_aliases,
     read_gene_list,
+    read_genome_table,
     read_gff,
     read_sgd_features,
 )
@@ -64,16 +66,6 @@ def test_gene_list(write: Write) -> None:
     assert read_gene_list(Path(path)).names == ("YA", "YB")
 
 
-def test_gene_list_with_several_columns(write: Write) -> None:
-    with pytest.raises(GraphError, match=r"'genes\.txt', line 2: more than one name\n.*'YB bem1'"):
-        read_gene_list(Path(write("genes.txt", "YA\nYB bem1\n")))
-
-
-def test_gene_list_without_names(write: Write) -> None:
-    with pytest.raises(GraphError, match="holds no names"):
-        read_gene_list(Path(write("genes.txt", "# none\n")))
-
-
 @pytest.mark.parametrize("mark", ["\t", ","])
 def test_aliases(write: Write, mark: str) -> None:
     rows = ["Strain,Orf,Common", "YA_sn1,YA,ABC1", "YA_sn2,YA,ABC1", "YB_sn3,YB,TWIN", "YC_sn4,YC,TWIN", "YD_sn5,YD,YD"]
@@ -94,18 +86,9 @@ def test_aliases(write: Write, mark: str) -> None:
 )
 def test_dates_are_told_from_names(text: str, names: str) -> None:
     assert names_of_date(text) == tuple(names.split())
-
-
-def test_a_date_is_said_to_come_from_a_spreadsheet() -> None:
     genes = Vocabulary.of(["SEPT2", "OCT1"])
     assert genes.suggestion("2-Sep") == " (a spreadsheet made a date of SEPT2)"
     assert genes.suggestion("3-Dec") == " (a spreadsheet made a date of DEC3)"
-
-
-@pytest.mark.parametrize("text", ["", "Common\tName\nABC1\tYA\n", "orf\nYA\n"])
-def test_alias_table_without_its_columns(write: Write, text: str) -> None:
-    with pytest.raises(GraphError, match=r"'a\.tsv': which column holds the systematic names\?"):
-        read_aliases(Path(write("a.tsv", text)))
 
 
 def test_truncated_files(tmp_path: Path) -> None:
@@ -166,6 +149,34 @@ def test_escaped_characters_and_packed_files(tmp_path: Path) -> None:
     assert read_gff(path).others.systematic["FUN24, 5'"] == ("YAL001C",)
 
 
+COLUMNS = "'file': which column holds the systematic names?"
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "expected"),
+    [
+        (read_gene_list, "YA\nYB bem1\n", "'file', line 2: more than one name\n  got:      'YB bem1'"),
+        (read_gene_list, "# none\n", "holds no names"),
+        *[(read_aliases, text, COLUMNS) for text in ("", "Common\tName\nABC1\tYA\n", "orf\nYA\n")],
+        (read_sgd_features, "S1\tORF\tVerified\n", "line 1: not a row of SGD_features.tab"),
+        (read_sgd_features, "<html>not found</html>\n", "line 1: not a row of SGD_features.tab"),
+        (read_sgd_features, "\n", "holds no genes"),
+        (read_gff, "##gff-version 3\n###\n##FASTA\n>chrI\n", "holds no genes"),
+        (read_gff, "chrI\tSGD\tgene\t1\t9\t.\t+\t.\tName=YAL001C\n", "line 1: a gene without ID"),
+        (
+            read_genome_table,
+            "a,b\n1,2\n",
+            "is no protein table\n  got:      a, b\n  expected: columns Gene and Synonym",
+        ),
+    ],
+)
+def test_files_of_something_else_are_refused(tmp_path: Path, read: Any, text: str, expected: str) -> None:
+    (tmp_path / "file").write_text(text)
+    with pytest.raises(GraphError) as caught:
+        read(tmp_path / "file")
+    assert expected in str(caught.value)
+
+
 def test_files_of_ones_own_are_read_by_extension(tmp_path: Path) -> None:
     write_gene_sets(tmp_path, GENES)
     (tmp_path / "n.csv").write_text(f"a,b\nABC1,{GENES[0]}\n")
@@ -176,22 +187,3 @@ def test_files_of_ones_own_are_read_by_extension(tmp_path: Path) -> None:
         assert cell.genes.names == tuple(sorted(GENES))
         assert len(cell.edges(gene_relation("net"))) == 2
         assert cell.provenance["genes"]["path"] == path
-
-
-@pytest.mark.parametrize(
-    ("read", "text", "expected"),
-    [
-        (read_sgd_features, "S1\tORF\tVerified\n", "line 1: not a row of SGD_features.tab"),
-        (read_sgd_features, "<html>not found</html>\n", "line 1: not a row of SGD_features.tab"),
-        (read_sgd_features, "\n", "holds no genes"),
-        (read_gff, "##gff-version 3\n###\n##FASTA\n>chrI\n", "holds no genes"),
-        (read_gff, "chrI\tSGD\tgene\t1\t9\t.\t+\t.\tName=YAL001C\n", "line 1: a gene without ID"),
-    ],
-)
-def test_something_else_is_refused(
-    tmp_path: Path, read: Callable[[Path], Vocabulary], text: str, expected: str
-) -> None:
-    (tmp_path / "file").write_text(text)
-    with pytest.raises(GraphError) as caught:
-        read(tmp_path / "file")
-    assert expected in str(caught.value)

@@ -160,6 +160,13 @@ def test_the_wild_type_is_encoded_once_per_evaluation_pass_and_once_per_step(kin
     assert len(encodings) == 4
 
 
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_batch_of_no_strains_has_no_predictions(kind: str) -> None:
+    model = MODELS[kind]()
+    outputs = model(BATCH).phenotypes.shape[1]
+    assert model(GenotypeBatch.from_lists([])).phenotypes.shape == (0, outputs)
+
+
 def kept_by(model: HeteroCell) -> dict[tuple[int, ...], list[int]]:
     """Return where the tensors lie that are kept of each base."""
 

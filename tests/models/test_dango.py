@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -47,11 +48,7 @@ def small_dango(**changes: Any) -> Dango:
     return Dango(make_cell(networks, 6), config)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"activation": "gelu", "embedding_std": 1.0}],
-    ids=lambda options: ",".join(f"{k}={v}" for k, v in options.items()) or "default",
-)
+@pytest.mark.parametrize("options", [{}, {"activation": "gelu", "embedding_std": 1.0}], ids=str)
 @examples(6)
 @given(seed=st.integers(0, 2**32 - 1), num_genes=st.integers(6, 9))
 def test_predictions_errors_and_gradients_equal_dense_matrices_and_loops(
@@ -98,13 +95,8 @@ def test_weights_start_as_in_the_original() -> None:
         (f"{SCORER}.attention.0.out.weight", (12 / 128) ** 0.5),
     ):
         assert 0.97 * limit < float(named[name].detach().abs().max()) <= limit, name
-    for name in (
-        "encoder.heads.0.out.bias",
-        "encoder.meta.weight.2.bias",
-        f"{SCORER}.static.0.bias",
-        f"{SCORER}.score.bias",
-    ):
-        assert not named[name].any(), name
+    for name in ("encoder.heads.0.out", "encoder.meta.weight.2", f"{SCORER}.static.0", f"{SCORER}.score"):
+        assert not named[f"{name}.bias"].any(), name
     assert named[f"{SCORER}.attention.0.beta"].item() == pytest.approx(0.01)
 
 
@@ -133,12 +125,9 @@ def test_a_reconstruction_that_nobody_reads_is_not_computed(monkeypatch: pytest.
     with torch.no_grad():
         kept = model.eval()(GenotypeBatch.from_lists(STRAINS)).auxiliary["reconstruction"]
     torch.testing.assert_close(kept, prediction.auxiliary["reconstruction"].detach())
-
-
-def test_without_reconstruction_there_are_no_heads() -> None:
-    model = small_dango(reconstruction=False, zero_weights={})
-    assert not any(name.startswith("heads") for name, _ in model.named_parameters())
-    assert not model(GenotypeBatch.from_lists(STRAINS)).auxiliary
+    without = small_dango(reconstruction=False, zero_weights={})
+    assert not without(GenotypeBatch.from_lists(STRAINS)).auxiliary
+    assert not without.encoder.heads
 
 
 def test_a_step_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,18 +143,12 @@ def test_a_step_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"hidden": 0}, "`model.hidden` is too small\n  got:      0\n  expected: 1 or more"),
+        ({"hidden": 0}, "`model.hidden` is too small"),
         ({"heads": 3}, "`model.heads` does not divide `model.hidden`\n  got:      3\n  expected: a divisor of 8"),
-        ({"activation": "sine"}, "`model.activation` is unknown"),
-        ({"embedding_std": 0.0}, "`model.embedding_std` must be positive"),
-        ({"dropout": 1.0}, "`model.dropout` is no probability"),
-        ({"zero_weights": {"one": -1.0}}, "`model.zero_weights` must not be negative\n  got:      {'one': -1.0}"),
+        ({"zero_weights": {"one": -1.0}}, "`model.zero_weights` must not be negative"),
         ({"features": {"reaction": "t.csv"}}, "`model.features`: DANGO has states of genes only\n  got:      reaction"),
         ({"relations": ["three"]}, "`model.relations` names no networks of genes that the cell graph has"),
-        (
-            {"relations": []},
-            "`model.relations` is an empty list\n  got:      []\n  expected: at least one, or null for all",
-        ),
+        ({"relations": []}, "`model.relations` is an empty list"),
         ({"zero_weights": {"tow": 1.0}}, "`model.zero_weights` names networks that are not used\n  got:      ['tow']"),
         ({"zero_weights": {}}, "how much do the pairs that are no edges of 'one' count when it is reconstructed?"),
     ],
@@ -174,50 +157,19 @@ def test_wrong_options_are_refused_by_key(changes: dict[str, Any], expected: str
     with pytest.raises(ConfigError) as error:
         small_dango(**changes)
     assert str(error.value).startswith(expected)
-
-
-def test_a_cell_without_networks_of_genes_is_refused() -> None:
     cell = resident_cell({("gene", "catalyses", "reaction"): ([0], [0])}, {"gene": 1, "reaction": 1})
     with pytest.raises(ConfigError, match="DANGO needs networks of genes"):
         Dango(cell, DangoConfig())
 
 
-def test_batches_of_wild_types_and_of_no_strains() -> None:
-    model = Dango(six_channels(9), DangoConfig(hidden=6, heads=2), outputs=2).eval()
-    assert model(GenotypeBatch.from_lists([[], [], []])).phenotypes.tolist() == [[0.0, 0.0]] * 3
-    assert model(GenotypeBatch.from_lists([])).phenotypes.shape == (0, 2)
-
-
-# λ by the name of a network, from the configuration, and from how a network grew.
-
-
-BY_CHANNEL = {
-    "neighborhood": 0.1,
-    "fusion": 1.0,
-    "cooccurence": 1.0,
-    "coexpression": 0.1,
-    "experimental": 0.1,
-    "database": 1.0,
-}
-
-
-@pytest.mark.parametrize("version", ["string9_1_", "string11_0_", "string11_5_", "string12_0_", "string_", ""])
-@pytest.mark.parametrize("channel", BY_CHANNEL)
-def test_every_version_of_a_channel_has_its_weight(version: str, channel: str) -> None:
-    assert zero_weight(f"{version}{channel}", {}) == BY_CHANNEL[channel]
-
-
-def test_the_configuration_comes_first() -> None:
+def test_a_network_has_the_lambda_of_its_channel_unless_it_is_given() -> None:
+    growing = {"neighborhood", "coexpression", "experimental"}
+    for channel, prefix in itertools.product(CHANNELS, ("string9_1_", "string12_0_", "string_", "")):
+        assert zero_weight(f"{prefix}{channel}", {}) == (0.1 if channel in growing else 1.0)
     given = {"string_fusion": 0.25, "physical": 0.5}
     assert (zero_weight("string_fusion", given), zero_weight("physical", given)) == (0.25, 0.5)
-
-
-@pytest.mark.parametrize(
-    "name", ["physical", "string_coexpression_transferred", "string_textmining", "confusion", "fusions"]
-)
-def test_other_names_are_refused_with_what_to_set(name: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        zero_weight(name, {"string_fusion": 1.0})
-    lines = str(error.value).splitlines()
-    assert lines[0] == f"how much do the pairs that are no edges of '{name}' count when it is reconstructed?"
-    assert lines[-1].startswith(f"  do:       set `model.zero_weights: {{{name}: 1.0}}`")
+    for name in ("string_coexpression_transferred", "string_textmining", "confusion", "fusions"):
+        with pytest.raises(
+            ConfigError, match=rf"no edges of '{name}' count[\s\S]*do: +set `model.zero_weights: {{{name}: 1.0}}`"
+        ):
+            zero_weight(name, given)

@@ -111,9 +111,7 @@ def test_a_new_model_ignores_conditions_and_a_trained_one_does_not(number: int) 
             parameter.normal_()
     apart = (model(here).phenotypes - model(there).phenotypes).abs().sum(1)
     assert (apart > 1e-4).all(), "the wild type differs between media, too"
-    nobody = batch([[]], [[0, 30, 0]])
-    none = GenotypeBatch(nobody.genes, nobody.offsets[:1], 0, conditions=torch.zeros(0, 3))
-    assert model(none).phenotypes.shape == (0, 2)
+    assert model(replace(batch([], [[0, 30, 0]]), conditions=torch.zeros(0, 3))).phenotypes.shape == (0, 2)
 
 
 def test_a_linear_part_begins_as_the_ridge_of_labels_on_covariates() -> None:
