@@ -127,11 +127,7 @@ __all__ = ["CellConfig", "CellGraph", "build_cell"]
 
 
 def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
-    """Read the model and the networks and put them together.
-
-    Args:
-        config: configuration of the cell graph.
-        raw: folder for relative paths; see `find_raw`.
+    """Read the model and the networks, whose relative paths are in the folder ``raw``, and put them together.
 
     Raises:
         ConfigError: keys contradict each other.

@@ -99,7 +99,13 @@ def read_model(name_or_path: str, raw: str | None = None) -> Model:
             malformed.
     """
     path = locate_model(name_or_path, raw)
-    content = _content(path)
+    content = path.read_bytes()
+    if path.suffix == ".gz":
+        try:
+            content = gzip.decompress(content)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            what, got = f"metabolic model '{path.name}' is not a whole gzip file", f"{len(content):,} bytes; {error}"
+            raise GraphError(what, got=got, do="copy or download the file again") from error
     extension = [suffix for suffix in path.suffixes if suffix != ".gz"][-1]
     lacking: list[str] = []
     _import_cobra()
@@ -148,17 +154,6 @@ def _say_bounds(model: Model, where: str, lacking: list[str]) -> None:
         which = f"{count(len(lacking), 'reaction')} without bounds ({listing(lacking, limit=3)})"
         found = ", ".join(f"{low:g} to {high:g} for {number:,}" for (low, high), number in assumed.items())
         log.warning("%s: %s; assumed: %s. Give each reaction its bounds in the file.", where, which, found)
-
-
-def _content(path: Path) -> bytes:
-    content = path.read_bytes()
-    if path.suffix != ".gz":
-        return content
-    try:
-        return gzip.decompress(content)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        what, got = f"metabolic model '{path.name}' is not a whole gzip file", f"{len(content):,} bytes; {error}"
-        raise GraphError(what, got=got, do="copy or download the file again") from error
 
 
 def _read_sbml(content: bytes, lacking: list[str]) -> Model:

@@ -54,8 +54,7 @@ def read_network(
 
     Raises:
         DataError: the file is missing, or has the wrong hash.
-        GraphError: the file is damaged, lacks a column or holds a weight that is no number; a relation gets an
-            impossible name.
+        GraphError: the file is damaged or lacks what ``named`` says of it, or a relation gets an impossible name.
     """
     config, found = named.config, named.file.find(raw)
     provenance = {"path": config.path, **found.provenance()}
@@ -147,12 +146,7 @@ def network_edges(
     A pair that the file gives more than once (for undirected networks in either order) is one edge with the
     largest weight. A gene paired with itself is one self-loop. Added self-loops weigh 1.
 
-    Args:
-        network: the network as it was read.
-        config: configuration of the network.
-        genes: gene vocabulary of the cell.
-        cell: what holds for networks that say nothing themselves.
-        key: dotted path of the network in the configuration.
+    What ``cell`` says holds where the network, which the configuration has at ``key``, says nothing itself.
 
     Returns:
         Relation name → edges over ``genes``; and the provenance of the network, with counts.

@@ -48,11 +48,9 @@ class SteadyState(Derivation):
     one, which is lost when all of them are. The reverse of a reaction neither makes nor uses anything for it.
 
     Args:
-        nodes: [E] the reaction node of every edge between a reaction and a metabolite.
-        metabolites: [E] its metabolite.
-        amounts: [E] negative where it is used, positive where it is made.
-        num_nodes: N.
-        num_metabolites: M.
+        nodes, metabolites: [E] both ends of every edge between reaction nodes and metabolites.
+        amounts: [E] negative where a metabolite is used, positive where it is made.
+        num_nodes, num_metabolites: N and M.
 
     Attributes:
         group_of: [N] the group of nodes with the same metabolites.
@@ -63,8 +61,7 @@ class SteadyState(Derivation):
             one that uses them.
         depend: of each side of a metabolite, the groups on the other side, which need a reaction here.
         counts: [2M] int32 number of groups on each side that can flow in the wild type.
-        last: the last question of ``lost``, and the answer: strategy and link ask for the same batch one after the
-            other.
+        last: the last question of ``lost``, and the answer: strategy and link ask for the same batch in turn.
     """
 
     node_type = REACTION

@@ -88,7 +88,7 @@ class EdgeTable:
 def read_table(
     path: Path, wanted: Sequence[str], separator: str, header: bool | None, *, quotes: bool = True
 ) -> EdgeTable:
-    """Read some columns of a text file, plain or ``.gz``.
+    """Read some columns of a text file, plain or ``.gz``; a ``GraphError`` says what is wrong with it.
 
     Args:
         path: the file.
@@ -96,9 +96,6 @@ def read_table(
         separator: one of `SEPARATORS`; ``auto`` is the first of tab, comma and semicolon in line 1, else blanks.
         header: whether the first line names the columns; None: it does if a wanted column is not a number.
         quotes: whether fields may stand in double quotes; otherwise a quote is a character like others.
-
-    Raises:
-        GraphError: the file is damaged, empty or not text, or a column is not there.
     """
     import pandas as pd
 
@@ -186,15 +183,10 @@ VECTORS = (".csv", ".csv.gz", ".parquet", ".npz")
 
 
 def read_vectors(path: Path, key: str) -> tuple[list[str], NDArray[np.float64]]:
-    """Read a row of finite numbers for each of G names.
+    """Read G names, and [G, D] finite numbers.
 
-    Args:
-        path: CSV or Parquet with a name in the first column and numbers in the others, or an ``.npz`` file with the
-            arrays ``genes`` [G] of names and ``vectors`` [G, D].
-        key: dotted path of the configuration's key that names the file, for messages.
-
-    Returns:
-        The names, and [G, D] numbers.
+    The file is CSV or Parquet with a name in the first column and numbers in the others, or an ``.npz`` file with the
+    arrays ``genes`` [G] of names and ``vectors`` [G, D].
 
     Raises:
         GraphError: the file is damaged or of another form, a number is not finite, or a name occurs twice.

@@ -39,15 +39,7 @@ class LossConfig:
         return False
 
     def check_labels(self, labels_ST: Tensor, phenotypes: tuple[str, ...]) -> None:
-        """Refuse labels that the loss cannot learn, before training.
-
-        Args:
-            labels_ST: labels in original units, NaN where missing.
-            phenotypes: T names.
-
-        Raises:
-            ConfigError, DataError: naming the key or the phenotype.
-        """
+        """Refuse labels, in original units and NaN where missing, that the loss cannot learn, before training."""
 
 
 @dataclass
@@ -174,24 +166,18 @@ Bandwidth = Annotated[float, positive("e.g. 0.5")]
 
 
 @dataclass
-class DistributionConfig(CoupledConfig):
-    """Configure a coupled loss whose second term matches distributions."""
+class MseDistSupcrConfig(CoupledConfig):
+    """Configure squared error + distribution matching + SupCR, within a batch."""
 
     distance_key = "distribution"
 
+    name: str = "mse_dist_supcr"
     distribution: Weight = 0.1  # weight of the distribution matching
     bandwidth: Bandwidth = 0.5  # bandwidth of the labels' density, in standard deviations of the labels
 
 
 @dataclass
-class MseDistSupcrConfig(DistributionConfig):
-    """Configure squared error + distribution matching + SupCR, within a batch."""
-
-    name: str = "mse_dist_supcr"
-
-
-@dataclass
-class MleDistSupcrConfig(DistributionConfig, BufferedConfig):
+class MleDistSupcrConfig(MseDistSupcrConfig, BufferedConfig):
     """Configure squared error + distribution matching + SupCR, the latter two over a buffer as well."""
 
     name: str = "mle_dist_supcr"

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dglcell.losses.config import BufferedConfig, CoupledConfig, DistributionConfig, MleWassSupcrConfig
+from dglcell.losses.config import BufferedConfig, CoupledConfig, MleWassSupcrConfig, MseDistSupcrConfig
 from dglcell.losses.elementwise import ELEMENTS, element_sums
 from dglcell.losses.loss import (
     Loss,
@@ -35,10 +35,7 @@ def distribution_matching(prediction_TN: Tensor, target_TN: Tensor, bandwidth: f
     The method is that of Nie et al. 2024, *Dist Loss: Enhancing regression in few-shot region through distribution
     distance constraint*.
 
-    Args:
-        prediction_TN: N strains, T phenotypes.
-        target_TN: labels; where one is missing (NaN), neither it nor its prediction counts.
-        bandwidth: see ``label_quantiles``.
+    Where a label is missing (NaN), neither it nor its prediction counts.
 
     Returns:
         [T]; 0 for a phenotype without labels.
@@ -99,10 +96,7 @@ def transport_cost(x_TN: Tensor, y_TM: Tensor, has_x_TN: Tensor, has_y_TM: Tenso
     are integers, and numbers of values may differ. With the factor 1/p it is what geomloss' ``SamplesLoss`` comes to
     for a vanishing blur: half the squared distance for p = 2.
 
-    Args:
-        x_TN, y_TM: T pairs of samples.
-        has_x_TN, has_y_TM: bool, which values count.
-        p: 1 or 2.
+    Only values that samples have count.
 
     Returns:
         [T]; 0 where one of the two samples is empty.
@@ -141,10 +135,7 @@ def supcr(embedding_ND: Tensor, target_TN: Tensor, temperature: float) -> Tensor
     denominators of an i are sums over the ends of one sorted row; strains at equal distances are in each other's
     denominators. The computation is in logarithms, so that no temperature makes it overflow or vanish.
 
-    Args:
-        embedding_ND: embeddings of N strains; a vector of zeros has cosine 0 with every other.
-        target_TN: labels of T phenotypes; NaN where missing.
-        temperature: τ.
+    An embedding of zeros has cosine 0 with every other. Labels are NaN where missing.
 
     Returns:
         [T]; 0 for a phenotype with fewer than two labels.
@@ -383,7 +374,7 @@ class CoupledLoss(Loss):
 
     def distance(self, prediction_TN: Tensor, target_TN: Tensor) -> Tensor:
         """Return the distance between the distributions of predictions and labels (NaN where missing), [T]."""
-        if isinstance(self.config, DistributionConfig):
+        if isinstance(self.config, MseDistSupcrConfig):
             return distribution_matching(prediction_TN, target_TN, self.config.bandwidth)
         assert isinstance(self.config, MleWassSupcrConfig)
         present_TN = ~target_TN.isnan()

@@ -58,13 +58,7 @@ def zero_weight(relation: str, given: Mapping[str, float]) -> float:
 class NetworksEncoder(nn.Module):
     """Encode the wild type's genes in each of K networks, and join their states.
 
-    Args:
-        cell: the cell graph; becomes part of the module, so it follows it to any device.
-        config: validated.
-        features: ``gene`` → [N, F] fixed input features, added to the embeddings through a Linear; optional.
-
-    Raises:
-        ConfigError: a network is unknown or has no rule for its λ, or there is no network.
+    Fixed ``features`` of genes, [N, F], are added to the embeddings through a Linear.
     """
 
     def __init__(self, cell: ResidentCell, config: DangoConfig, features: dict[str, Tensor] | None = None) -> None:

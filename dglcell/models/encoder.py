@@ -29,18 +29,11 @@ GB in one kernel."""
 class CellEncoder(nn.Module):
     """Embed all nodes, apply a preprocessor, then L rounds of message passing over surviving edges.
 
-    Args:
-        cell: the cell graph; becomes part of the module, so it follows it to any device.
-        config: validated.
-        read: node types whose final states the model reads.
-        features: node type → [N, F] fixed input features, added through a Linear; optional.
+    The model reads the last states of the node types ``read``. Fixed ``features`` [N, F] are added through a Linear.
 
     Attributes:
         plan: the relations that each layer computes, first layer first.
         node_types: node types that the states of ``read`` depend on.
-
-    Raises:
-        ConfigError: the configuration names relations or node types that the cell graph lacks.
     """
 
     def __init__(

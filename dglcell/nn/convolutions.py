@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import torch
@@ -148,22 +147,6 @@ class SAGEConv(Convolution):
         return ()
 
 
-@dataclass(frozen=True)
-class GATv2Score:
-    """Score a pair by ``aᵀ LeakyReLU(key + query + weight · edge_vector)``, for every head separately."""
-
-    vector: Tensor  #: [A, H / A] the vector a of each of A heads
-    edge_vector: Tensor | None = None  #: [H], multiplied by the weight of the edge; optional
-    slope: float = 0.2  #: slope of LeakyReLU for negative numbers, 0 or more
-
-    def __call__(self, keys: Tensor, queries: Tensor, weights: Tensor | None) -> Tensor:
-        both = keys + queries
-        if self.edge_vector is not None and weights is not None:
-            both = both + weights.unsqueeze(-1) * self.edge_vector
-        hidden = F.leaky_relu(both, self.slope).unflatten(-1, self.vector.shape)
-        return (hidden * self.vector).sum(-1)
-
-
 class GATv2Conv(Convolution):
     r"""Convolve by GATv2, with heads side by side.
 
@@ -206,8 +189,15 @@ class GATv2Conv(Convolution):
         return cls(relation, width, config, weighted=cell[relation].weight is not None)
 
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
-        score = GATv2Score(self.vector, self.edge_vector, self.slope)
-        return perturbed.attend(self.relation, source.map(self.keys), destination.map(self.queries), score)
+        return perturbed.attend(self.relation, source.map(self.keys), destination.map(self.queries), self.score)
+
+    def score(self, keys: Tensor, queries: Tensor, weights: Tensor | None) -> Tensor:
+        """Return the logits e of pairs for every head separately, [rows, A]."""
+        both = keys + queries
+        if self.edge_vector is not None and weights is not None:
+            both = both + weights.unsqueeze(-1) * self.edge_vector
+        hidden = F.leaky_relu(both, self.slope).unflatten(-1, self.vector.shape)
+        return (hidden * self.vector).sum(-1)
 
     def update(self, x: Tensor, received: Tensor) -> Tensor:
         return received + self.bias  # a node's own state has taken part in the scores

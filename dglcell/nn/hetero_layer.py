@@ -193,7 +193,7 @@ class HeteroLayer(nn.Module):
         received = [message.received for message in messages]
         if mixer is not None:
             return x.sum([(_Mixture(messages, mixer), [x, *received]), *residual])
-        updates = [(message.function, [x, message.received]) for message in messages]
+        updates = [(RowSum(message.conv), [x, message.received]) for message in messages]
         if self.how == "mean":
             number = sum(len(message.positions) for message in messages)
             return x.sum([(lambda total: total / number, [x.sum(updates)]), *residual])
@@ -232,11 +232,6 @@ class Message:
     positions: list[int]  #: positions of the relations in the layer
     conv: RelationConv | StackedConvs  #: convolution of these relations
     received: States  #: messages that the nodes receive along the relations' edges
-
-    @property
-    def function(self) -> RowSum:
-        """Return the sum over the relations of new rows."""
-        return RowSum(self.conv)
 
 
 @dataclass(frozen=True)

@@ -82,14 +82,12 @@ class Choices:
 
         Args:
             rows: number of rows that the run computes, summed over strains and relations.
-            precision: value of ``trainer.precision``: auto, 32-true, bf16 or 64-true.
-            compiled: value of ``model.compile``: auto, true or false.
+            precision, compiled: values of ``trainer.precision`` and ``model.compile``.
             one_kernel: whether one kernel computes the rows of a layer, so that nothing is left to compile.
         """
         pays = device_type != "cpu" and rows >= ROWS_WORTH_COMPILING
-        compiles = (pays and not one_kernel if compiled == "auto" else compiled == "true") and compiler_works(
-            device_type
-        )
+        asked = pays and not one_kernel if compiled == "auto" else compiled == "true"
+        compiles = asked and compiler_works(device_type)
         half = (compiles or (pays and one_kernel)) and multiplies_bfloat16_fast(device_type)
         half = half if precision == "auto" else precision == "bf16"
         return replace(self, compiled=compiles, half=half)

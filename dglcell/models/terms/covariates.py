@@ -31,11 +31,10 @@ class Conditions(nn.Module):
             can then know a category that it was not trained on, such as a medium by what it offers.
 
     Attributes:
-        width: how many numbers W a strain has.
         shift, scale: [C] mean and standard deviation of each condition over the training part; 0 and 1 of categories.
 
     Shapes:
-        values of all conditions [B, C], with categories by their number → [B, W].
+        values of all conditions [B, C], with categories by their number → [B, W], W = ``width``.
     """
 
     shift: Tensor
