@@ -66,7 +66,7 @@ def scores(name: str, seed: int, results: Mapping[str, Any]) -> list[Row]:
             "where": "",
             # An ensemble has a weight of its own in each run.
             "model": f"{ENSEMBLE_OF}baseline" if row["model"].startswith(ENSEMBLE_OF) else row["model"],
-            "baseline": str(int(row["is_null"])),
+            "baseline": str(int(row["is_baseline"])),
             **{key: text(row["metrics"].get(key)) for key in SCORES[5:]},
         }
         for row in results["rows"]
@@ -86,7 +86,7 @@ def scores_in_media(name: str, seed: int, run: Path, results: Mapping[str, Any])
     prepared = prepare_run(config, directory, "python -m benchmarks.collect", continued=True)
     test = strains_by_part(prepared)["test"]
     (phenotype,) = prepared.dataset.phenotypes
-    own = next(row["model"] for row in results["rows"] if row["part"] == "test" and not row["is_null"])
+    own = next(row["model"] for row in results["rows"] if row["part"] == "test" and not row["is_baseline"])
     column = f"network_{phenotype}" if f"network_{phenotype}" in table else f"predicted_{phenotype}"
     values = {own: table[column].to_numpy()}
     values |= {

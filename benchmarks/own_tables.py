@@ -38,7 +38,7 @@ SPLITS, SMALL = 5, 400
 """A table of at most ``SMALL`` rows is split ``SPLITS`` times."""
 
 TOLERANCE = 0.02
-"""A model may be behind the best null model by so much."""
+"""A model may be behind the best baseline by so much."""
 
 Rows = list[tuple[tuple[str, ...], float]]
 """Each row has the deleted genes of a strain, and its label."""
@@ -227,8 +227,8 @@ def measure(table: OwnTable, seeds: int | None = None) -> dict[str, Any]:
     # Constant predictions have no correlation.
     whole = {name: values for name, values in scores_of.items() if len(values) == splits and not np.isnan(values).any()}
     means = {name: round(float(np.mean(values)), 4) for name, values in whole.items()}
-    nulls = {name: value for name, value in means.items() if name not in (model, TOGETHER)}
-    best = max(nulls, key=nulls.__getitem__)
+    baselines = {name: value for name, value in means.items() if name not in (model, TOGETHER)}
+    best = max(baselines, key=baselines.__getitem__)
     return {
         "table": table.name,
         "about": table.about,
@@ -248,14 +248,14 @@ def measure(table: OwnTable, seeds: int | None = None) -> dict[str, Any]:
         "score": means[model],
         "ensemble_score": means.get(TOGETHER),
         "best_null": best,
-        "best_null_score": nulls[best],
-        "difference": round(means[model] - nulls[best], 4),
+        "best_baseline_score": baselines[best],
+        "difference": round(means[model] - baselines[best], 4),
         "each_split": {name: [round(value, 4) for value in scores_of[name]] for name in (model, best)},
     }
 
 
 def _train(seed: int) -> tuple[dict[str, float], float]:
-    """Train, and return test scores of the model and of the null models, and minutes of processor time."""
+    """Train, and return test scores of the model and of the baselines, and minutes of processor time."""
     config = load_config(Path("own.yaml"), [f"seed={seed}", f"split.seed={seed}", "trainer.threads=1"])
     began = time.process_time()
     rows = train(config).rows

@@ -25,7 +25,7 @@ from dglcell.machine.devices import check_device
 from dglcell.metrics import ResultRow
 from dglcell.prediction import UNKNOWN
 from dglcell.prediction.columns import GenotypeColumns, Genotypes, GenotypeTable, read_strains
-from dglcell.prediction.conditions import seen_by
+from dglcell.prediction.covariates import seen_by
 from dglcell.prediction.intervals import Intervals
 from dglcell.prediction.measured import measured_rows, rows_on
 from dglcell.prediction.predict import predict_rows
@@ -124,7 +124,7 @@ class Predictor:
         self,
         strains: Genotypes | pd.DataFrame | Strains,
         *,
-        conditions: Mapping[str, Any] | None = None,
+        covariates: Mapping[str, Any] | None = None,
         unknown: str = "refuse",
         batch_size: int | None = None,
         interval: float | None = None,
@@ -135,19 +135,19 @@ class Predictor:
         >>> predictor.predict([["b0008", "b2464"], ["b0727"]]).columns.tolist()
         ['gene_1', 'gene_2', 'predicted_fitness', 'predicted_by', 'unknown']
 
-        A strength is what is left of a gene: 0 of a deleted one, 0.3 after a knock-down, 1 in the wild type.
+        An activity is what is left of a gene: 0 of a deleted one, 0.3 after a knock-down, 1 in the wild type.
 
         >>> found = dglcell.load("ecoli").predict([{"b0720": 0.3, "b0008": 0}, {"b0720": 0.3}])
-        >>> found[["gene_1", "strength_1", "gene_2", "strength_2"]].values.tolist()[0]
+        >>> found[["gene_1", "activity_1", "gene_2", "activity_2"]].values.tolist()[0]
         ['b0720', 0.3, 'b0008', 0.0]
 
         Args:
-            strains: lists of deleted genes, or gene → strength; or a DataFrame with columns ``gene_1, gene_2, …`` or
+            strains: lists of deleted genes, or gene → activity; or a DataFrame with columns ``gene_1, gene_2, …`` or
                 one column ``genes``, separated by ``;``, or the gene columns of the table of the training; its other
-                columns are kept; or ``Strains``. In a DataFrame strengths are written behind genes, ``b0008:0.3``, or
-                in columns ``strength_1, strength_2, …`` or ``strengths``.
-            conditions: condition that the model sees → a value for all strains, or one for each of them; it becomes a
-                column ``condition_NAME``. A DataFrame may have it in a column that is named as the condition is, or as
+                columns are kept; or ``Strains``. In a DataFrame activities are written behind genes, ``b0008:0.3``, or
+                in columns ``activity_1, activity_2, …`` or ``activities``.
+            covariates: covariate that the model sees → a value for all strains, or one for each of them; it becomes a
+                column ``covariate_NAME``. A DataFrame may have it in a column that is named as the covariate is, or as
                 it was in training, and ``Strains`` have it in themselves.
             unknown: ``refuse`` genes that the cell graph lacks, or leave the predictions of their strains ``empty``.
             batch_size: strains per forward pass; 256 where None, or fewer that fit into memory.
@@ -162,14 +162,14 @@ class Predictor:
 
         Raises:
             GenotypeError: strains cannot be predicted; the text names each one by its number, from 0. Or they lack a
-                condition that the model sees.
+                covariate that the model sees.
             ConfigError: ``unknown`` has another value, or the models have no intervals with this coverage.
             CheckpointError: intervals are wanted, and the run has no calibration.
         """
         if unknown not in UNKNOWN:
             raise ConfigError("`unknown` has an unknown value", got=unknown, expected=" or ".join(UNKNOWN))
         intervals = None if interval is None else Intervals.of(self.members, self.directories, interval)
-        frame, table = self._read(strains, conditions or {}, unknown)
+        frame, table = self._read(strains, covariates or {}, unknown)
         if intervals is not None:
             intervals.warn_of_new_genes(table)
         with _PREDICTING:
@@ -185,7 +185,7 @@ class Predictor:
         self,
         strains: Genotypes | pd.DataFrame | Strains,
         *,
-        conditions: Mapping[str, Any] | None = None,
+        covariates: Mapping[str, Any] | None = None,
         batch_size: int | None = None,
     ) -> pd.DataFrame:
         """Say which changes of strains the predicted changes come from: predict every subset of them.
@@ -197,7 +197,7 @@ class Predictor:
         True
 
         Args:
-            strains, conditions: as for `predict`.
+            strains, covariates: as for `predict`.
             batch_size: strains per forward pass; as many as fit into memory where None.
 
         Returns:
@@ -209,7 +209,7 @@ class Predictor:
         Raises:
             GenotypeError: as for `predict`; or a strain changes more than six genes.
         """
-        _, read = self._read(strains, conditions or {})
+        _, read = self._read(strains, covariates or {})
         with _PREDICTING:
             return explain(self.members, read.strains, batch_size)
 
@@ -217,7 +217,7 @@ class Predictor:
         self,
         strains: Genotypes | pd.DataFrame | Strains,
         *,
-        conditions: Mapping[str, Any] | None = None,
+        covariates: Mapping[str, Any] | None = None,
         batch_size: int | None = None,
     ) -> pd.DataFrame:
         """Split what the network predicts over its terms, relations, genes, nodes and messages, in one pass.
@@ -229,11 +229,11 @@ class Predictor:
         ['graph', 'link']
 
         Args:
-            strains, conditions: as for `predict`.
+            strains, covariates: as for `predict`.
             batch_size: strains per pass; as many as fit into about a gigabyte where None.
 
         Returns:
-            A row for each strain, phenotype, kind and name, with the change from the wild type in the same conditions
+            A row for each strain, phenotype, kind and name, with the change from the wild type with the same covariates
             that this gives, in original units, and its part of the whole change. Terms and genes sum to the whole
             change; relations, lost nodes, messages and nodes to what the term `graph` gives. Weak nodes and messages
             are one row. For several seeds their mean is split.
@@ -242,7 +242,7 @@ class Predictor:
             GenotypeError: as for `predict`.
             ConfigError: the model computes whole states, as attention over edges does.
         """
-        _, read = self._read(strains, conditions or {})
+        _, read = self._read(strains, covariates or {})
         with _PREDICTING:
             return split(self.members, read.strains, batch_size)
 
@@ -251,15 +251,15 @@ class Predictor:
         return GenotypeColumns.of(self.members[0])
 
     def _read(
-        self, strains: Genotypes | pd.DataFrame | Strains, conditions: Mapping[str, Any], unknown: str = "refuse"
+        self, strains: Genotypes | pd.DataFrame | Strains, covariates: Mapping[str, Any], unknown: str = "refuse"
     ) -> tuple[pd.DataFrame, GenotypeTable]:
-        return read_strains(strains, conditions, replace(self._columns, unknown=unknown), self.cell.genes)
+        return read_strains(strains, covariates, replace(self._columns, unknown=unknown), self.cell.genes)
 
 
 def _results(rows: Sequence[tuple[int, ResultRow]]) -> pd.DataFrame:
     import pandas as pd
 
-    about = ("model", "part", "phenotype", "is_null")
+    about = ("model", "part", "phenotype", "is_baseline")
     found = [{"seed": seed, **{k: getattr(row, k) for k in about}, **row.metrics} for seed, row in rows]
     return pd.DataFrame(found, columns=None if found else ["seed", *about])
 
@@ -313,10 +313,10 @@ def load(
         member.model.to(device)
         if _predicts(member) != _predicts(first):
             got = f"'{directories[0]}' and '{path}'"
-            expected = "runs on one cell graph that predict the same phenotypes and see the same conditions"
+            expected = "runs on one cell graph that predict the same phenotypes and see the same covariates"
             raise CheckpointError("these runs cannot predict together", got=got, expected=expected)
         if EDGES in seen_by(first):  # One list of edges for all of them, which grows with those that are predicted.
-            member.config.model.conditions = first.config.model.conditions
+            member.config.model.covariates = first.config.model.covariates
     pairs = zip(members, directories, strict=True)
     members = [predicting_with(predict_with, member, path) for member, path in pairs]
     for member, path in zip(members, directories, strict=True):
@@ -341,7 +341,7 @@ def train(
     """Train an experiment, or continue it where it stopped, as `dglcell train` does.
 
     >>> import dglcell
-    >>> run = dglcell.train("quickstart", epochs=1, null_models=False)
+    >>> run = dglcell.train("quickstart", epochs=1, baselines=False)
     >>> run.directory.as_posix()
     'runs/quickstart/seed-0'
 
@@ -373,7 +373,7 @@ def train(
 
 
 def evaluate(run: str | Path | Predictor, strains: Strains | pd.DataFrame | None = None) -> pd.DataFrame:
-    """Evaluate a trained model on its own split with the null models, or on strains that you have measured.
+    """Evaluate a trained model on its own split with the baselines, or on strains that you have measured.
 
     >>> import dglcell
     >>> strains = dglcell.Strains.from_names([["b0008"], ["b0727"], ["b2464"]], phenotypes={"fitness": [1.0, 0.9, 1.0]})
@@ -383,7 +383,7 @@ def evaluate(run: str | Path | Predictor, strains: Strains | pd.DataFrame | None
     Args:
         run: what `load` takes, or what `load` and `train` return.
         strains: with measured phenotypes in original units, in a DataFrame in columns that are named like the
-            phenotypes of the model, and with strengths and conditions as `Predictor.predict` reads them; the validation
+            phenotypes of the model, and with activities and covariates as `Predictor.predict` reads them; the validation
             and test part of the run where None. A run whose strains all trained (`split.kind: none`) has neither, and
             the table has no row.
 
@@ -415,7 +415,7 @@ def evaluate(run: str | Path | Predictor, strains: Strains | pd.DataFrame | None
 
 
 def _on_others(rows: Sequence[ResultRow]) -> pd.DataFrame:
-    return _results([(0, row) for row in rows]).drop(columns=["seed", "part", "is_null"])
+    return _results([(0, row) for row in rows]).drop(columns=["seed", "part", "is_baseline"])
 
 
 def evaluate_on(
@@ -423,9 +423,9 @@ def evaluate_on(
 ) -> pd.DataFrame:
     """Evaluate a trained model on the strains of another experiment, e.g. a screen that it has not seen.
 
-    Two kinds of strains are left out: strains that the run was trained on, with the same strengths and the same of the
-    conditions that it sees, and strains with a gene that its cell graph lacks. The log reports their numbers. The wild
-    type is left out, too, by a model that sees no conditions.
+    Two kinds of strains are left out: strains that the run was trained on, with the same activities and the same of the
+    covariates that it sees, and strains with a gene that its cell graph lacks. The log reports their numbers. The wild
+    type is left out, too, by a model that sees no covariates.
 
     >>> import dglcell
     >>> dglcell.evaluate_on("runs/quickstart/seed-0", "quickstart").phenotype.tolist()

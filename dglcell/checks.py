@@ -33,13 +33,13 @@ MANY_LINES = "experiment.description"  # the only text that may have several lin
 REPEATABLE = re.compile(r"slurm\..*|.*\.na_values")  # lists of shell lines and of cells: items may be empty and repeat
 LINE_ENDS = {"Cc", "Cs", "Zl", "Zp"}  # control characters, halves of characters, separators of lines and paragraphs
 
-LEAST_STRENGTH = 1e-6
-"""A target that is not deleted has at least this strength: means divide by it, and less is no measurement."""
+LEAST_ACTIVITY = 1e-6
+"""A target that is not deleted has at least this activity: means divide by it, and less is no measurement."""
 
 STRONGEST = 10.0
-"""Larger strengths look like percent, because a gene is seldom expressed ten times as strongly as in the wild type."""
+"""Larger activities look like percent, because a gene is seldom expressed ten times as strongly as in the wild type."""
 
-A_STRENGTH = f"0 for a deletion, 1 for the wild type, or another finite number from {LEAST_STRENGTH:g} upwards"
+AN_ACTIVITY = f"0 for a deletion, 1 for the wild type, or another finite number from {LEAST_ACTIVITY:g} upwards"
 """Messages say this of what they expect."""
 
 
@@ -48,10 +48,10 @@ def shown(key: str, value: object) -> object:
     return HIDDEN if key == "slurm" or key.startswith("slurm.environment") else value
 
 
-def no_strengths(values: NDArray[np.floating]) -> NDArray[np.bool_]:
-    """Return which numbers are no strengths of a target."""
-    # The limit is that of single precision, in which tables keep strengths.
-    return ~(np.isfinite(values) & ((values == 0) | (values >= np.float32(LEAST_STRENGTH))))
+def no_activities(values: NDArray[np.floating]) -> NDArray[np.bool_]:
+    """Return which numbers are no activities of a target."""
+    # The limit is that of single precision, in which tables keep activities.
+    return ~(np.isfinite(values) & ((values == 0) | (values >= np.float32(LEAST_ACTIVITY))))
 
 
 def check_values(value: Any, key: str = "") -> None:

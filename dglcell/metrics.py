@@ -132,7 +132,7 @@ class ResultRow:
     #: from :func:`regression_metrics`, in the original units of the phenotype; for a phenotype of 0 and 1 also those of
     #: :func:`~dglcell.metrics.classification_metrics`
     metrics: Mapping[str, float]
-    is_null: bool = False  #: whether it is a null model
+    is_baseline: bool = False  #: whether it is a baseline
     #: kind of the phenotype's labels, ``regression`` or ``classification``; see ``Strains.kinds``
     kind: str = REGRESSION
 
@@ -144,7 +144,7 @@ class ResultRow:
     @property
     def is_network(self) -> bool:
         """Return whether it is of what the network learned, alone."""
-        return not (self.is_null or self.is_ensemble)
+        return not (self.is_baseline or self.is_ensemble)
 
     def with_metrics(self, more: Mapping[str, float]) -> ResultRow:
         """Return the row with more metrics."""
@@ -215,7 +215,7 @@ def rows_of(
     predicted: Mapping[str, NDArray[np.floating]],
     measured: Mapping[str, NDArray[np.floating]],
     *,
-    is_null: bool = False,
+    is_baseline: bool = False,
     groups: Mapping[str, NDArray[np.integer]] | None = None,
 ) -> list[ResultRow]:
     """Compute the metrics of a model for one phenotype, a row per part.
@@ -238,7 +238,7 @@ def rows_of(
         elif groups:
             within = pearson_within(values, measured[part], groups[part])
             metrics |= {"pearson_within": within} if math.isfinite(within) else {}
-        rows.append(ResultRow(model, part, phenotype, metrics, is_null, kind))
+        rows.append(ResultRow(model, part, phenotype, metrics, is_baseline, kind))
     return rows
 
 
@@ -249,7 +249,7 @@ def row_of(
     predicted: NDArray[np.floating],
     measured: NDArray[np.floating],
     *,
-    is_null: bool = False,
+    is_baseline: bool = False,
 ) -> ResultRow:
     """Compute the metrics of a model on strains outside its split, given [S] predictions and labels.
 
@@ -258,7 +258,7 @@ def row_of(
     metrics, kind = regression_metrics(predicted, measured), REGRESSION
     if np.isin(measured[~np.isnan(measured)], (0, 1)).all():
         metrics, kind = metrics | classification_metrics(predicted, measured), CLASSIFICATION
-    return ResultRow(model, part, phenotype, metrics, is_null, kind)
+    return ResultRow(model, part, phenotype, metrics, is_baseline, kind)
 
 
 COLUMNS = {

@@ -82,7 +82,7 @@ class Card:
     strains: Annotated[dict[str, int], mapping_of(COUNT)]  #: part → number of strains
     split: Annotated[str, TEXT]  #: kind of the split
     hashes: Annotated[dict[str, str], mapping_of(SHA256)]  #: hashes of cell graph, gene vocabulary, store and split
-    #: metrics of the model and of null models on the test part, as in ``results.json``
+    #: metrics of the model and of baselines on the test part, as in ``results.json``
     rows: Annotated[list[dict[str, Any]], list_of(record(ROW))]
     files: Annotated[dict[str, str], _FILES]  #: path inside the model's folder → sha256
 

@@ -32,7 +32,7 @@ SUMMING = ("gin", "sage")
 """These convolutions run under every strategy; attention needs single edges."""
 
 Changes = dict[tuple[int, int], float]
-"""(source, destination) → the strength that a strain leaves of the edge, 0 where it removes the edge."""
+"""(source, destination) → the activity that a strain leaves of the edge, 0 where it removes the edge."""
 
 
 def resident_cell(
@@ -95,30 +95,30 @@ class RandomCell:
 
     def surviving(self, relation: tuple[str, str, str], strain: list[int]) -> list[tuple[int, int, float]]:
         """(source, destination, weight) of the edges of the physically reduced graph, one by one."""
-        return [(u, v, w) for u, v, w, _ in self.surviving_with_strengths(relation, strain)]
+        return [(u, v, w) for u, v, w, _ in self.surviving_with_activities(relation, strain)]
 
-    def surviving_with_strengths(
+    def surviving_with_activities(
         self, relation: tuple[str, str, str], strain: list[int], changes: Changes | None = None
     ) -> list[tuple[int, int, float, float]]:
-        """(source, destination, weight, strength) of the edges of the physically reduced graph, one by one."""
+        """(source, destination, weight, activity) of the edges of the physically reduced graph, one by one."""
         keep = self.keep(strain)
         weights = self.weights.get(relation, np.ones(len(self.edges[relation][0])))
         edges = []
         for u, v, w in zip(*self.edges[relation], weights, strict=True):
-            strength = (changes or {}).get((int(u), int(v)), 1.0)
-            if keep[relation[0]][u] and keep[relation[2]][v] and strength:
-                edges.append((int(u), int(v), float(w), strength))
+            activity = (changes or {}).get((int(u), int(v)), 1.0)
+            if keep[relation[0]][u] and keep[relation[2]][v] and activity:
+                edges.append((int(u), int(v), float(w), activity))
         return edges
 
     def adjacency(
         self, relation: tuple[str, str, str], strain: list[int], changes: Changes | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Dense [M, N] weighted adjacency and [M] sums of strengths of in-edges of the physically reduced graph."""
+        """Dense [M, N] weighted adjacency and [M] sums of activities of in-edges of the physically reduced graph."""
         matrix = np.zeros((self.sizes[relation[2]], self.sizes[relation[0]]))
         degree = np.zeros(self.sizes[relation[2]])
-        for u, v, w, strength in self.surviving_with_strengths(relation, strain, changes):
-            matrix[v, u] += strength * w
-            degree[v] += strength
+        for u, v, w, activity in self.surviving_with_activities(relation, strain, changes):
+            matrix[v, u] += activity * w
+            degree[v] += activity
         return matrix, degree
 
 
@@ -160,11 +160,11 @@ def genotypes_of(draw: st.DrawFn, cell: RandomCell) -> list[list[int]]:
 @st.composite
 def changes_of(draw: st.DrawFn, cell: RandomCell, strains: int) -> dict[tuple[str, str, str], list[Changes]]:
     """Return some removed, weakened and strengthened edges: relation → one dictionary per strain."""
-    strength = st.sampled_from([0.0, 1.0, 0.02, 0.3, 7.0])
+    activity = st.sampled_from([0.0, 1.0, 0.02, 0.3, 7.0])
     chosen = {}
     for relation, (u, v) in cell.edges.items():
         pairs = sorted(set(zip(u.tolist(), v.tolist(), strict=True)))
         if pairs:
-            one = st.dictionaries(st.sampled_from(pairs), strength, max_size=4)
+            one = st.dictionaries(st.sampled_from(pairs), activity, max_size=4)
             chosen[relation] = draw(st.lists(one, min_size=strains, max_size=strains))
     return chosen

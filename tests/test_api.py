@@ -31,7 +31,7 @@ from dglcell.data.split import Split
 from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, GraphError
 from dglcell.graph import cell_graph
 from dglcell.runs.directory import RunDirectory
-from tests.tiny import TINY, Tiny, process_environment, seeing_conditions
+from tests.tiny import TINY, Tiny, process_environment, seeing_covariates
 
 STRAINS = [["b0008", "b0114"], ["b0115"], ["b0356", "b0351", "b0116"]]
 
@@ -45,7 +45,7 @@ def folder(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
     (folder / "conf" / "quickstart.yaml").write_text(text + "plot: false\n")
     with contextlib.chdir(folder):
         for seed in (0, 1):
-            dglcell.train("quickstart", epochs=1, null_models=False, seed=seed)
+            dglcell.train("quickstart", epochs=1, baselines=False, seed=seed)
         yield folder
 
 
@@ -95,7 +95,7 @@ def test_a_trained_run_has_its_directory_and_results(folder: Path, predictor: dg
     assert set(results.part) == {"validation", "test"}
     assert results.seed.tolist() == [0] * len(results)
     evaluated = dglcell.evaluate(predictor)
-    test = evaluated[(evaluated.part == "test") & ~evaluated.is_null]
+    test = evaluated[(evaluated.part == "test") & ~evaluated.is_baseline]
     np.testing.assert_allclose(test.pearson, results[(results.part == "test")].pearson, rtol=1e-5)
 
 
@@ -143,7 +143,7 @@ def test_unknown_genes_are_refused_or_left_empty(predictor: dglcell.Predictor) -
     assert found.unknown.tolist() == ["", "b9999;x"]
     assert [math.isnan(value) for value in found.predicted_fitness] == [False, True]
     assert math.isnan(predictor.predict([["x"]], unknown="empty").predicted_fitness[0])
-    with pytest.raises(GenotypeError, match="row 1: no gene is deleted"):  # the model sees no conditions
+    with pytest.raises(GenotypeError, match="row 1: no gene is deleted"):  # the model sees no covariates
         predictor.predict(dglcell.Strains.from_names([["b0720"], []]))
     with pytest.raises(GenotypeError, match="row 0: no gene is deleted"):
         dglcell.evaluate(predictor, pd.DataFrame({"genes": [""], "fitness": [1.0]}))
@@ -176,20 +176,20 @@ def test_measured_strains_are_compared(predictor: dglcell.Predictor) -> None:
         dglcell.evaluate(predictor, dglcell.Strains.from_names(STRAINS))
 
 
-def test_strengths_are_given_in_several_forms(predictor: dglcell.Predictor) -> None:
+def test_activities_are_given_in_several_forms(predictor: dglcell.Predictor) -> None:
     found = predictor.predict([{"b0720": 0.5, "b0114": 0.0}, ["b0720", "b0114"], {"b0720": 1, "b0114": 0}, ["b0114"]])
     assert found.columns.tolist() == [
-        *("gene_1", "gene_2", "strength_1", "strength_2", "predicted_fitness", "predicted_by", "unknown")
+        *("gene_1", "gene_2", "activity_1", "activity_2", "predicted_fitness", "predicted_by", "unknown")
     ]
-    assert found.strength_1.tolist() == [0.5, 0, 1, 0]
+    assert found.activity_1.tolist() == [0.5, 0, 1, 0]
     half, deleted, wild, without = found.predicted_fitness
     assert deleted == pytest.approx(predictor.predict([["b0720", "b0114"]]).predicted_fitness[0], abs=1e-6)
     assert wild == pytest.approx(without, abs=1e-6)
     assert len({round(value, 6) for value in (half, deleted, wild)}) == 3
-    columns = {"genes": ["b0114;b0720"], "strengths": ["0;0.5"]}
+    columns = {"genes": ["b0114;b0720"], "activities": ["0;0.5"]}
     behind = {"gene_1": ["b0720:0.5"], "gene_2": ["b0114"]}
     for given in (
-        found[["gene_1", "gene_2", "strength_1", "strength_2"]],
+        found[["gene_1", "gene_2", "activity_1", "activity_2"]],
         pd.DataFrame(columns),
         pd.DataFrame(behind),
         dglcell.Strains.from_names([{"b0720": 0.5, "b0114": 0}]),
@@ -198,22 +198,22 @@ def test_strengths_are_given_in_several_forms(predictor: dglcell.Predictor) -> N
         assert predictor.predict(given).predicted_fitness[0] == pytest.approx(half, abs=1e-6)
 
 
-@pytest.mark.parametrize("strength", [-1, math.nan, math.inf, 1e39, 1e-9, "half", None, True])
-def test_strengths_that_are_none_are_refused(predictor: dglcell.Predictor, strength: Any) -> None:
-    with pytest.raises(GenotypeError, match=f"row 1: '{re.escape(str(strength))}' is no strength of a gene"):
-        predictor.predict([["b0008"], {"b0008": strength}])
+@pytest.mark.parametrize("activity", [-1, math.nan, math.inf, 1e39, 1e-9, "half", None, True])
+def test_activities_that_are_none_are_refused(predictor: dglcell.Predictor, activity: Any) -> None:
+    with pytest.raises(GenotypeError, match=f"row 1: '{re.escape(str(activity))}' is no activity of a gene"):
+        predictor.predict([["b0008"], {"b0008": activity}])
 
 
 @pytest.fixture
 def seeing(predictor: dglcell.Predictor) -> dglcell.Predictor:
     """Return a model that is said to see a medium and a temperature."""
-    return replace(predictor, members=tuple(map(seeing_conditions, predictor.members)))
+    return replace(predictor, members=tuple(map(seeing_covariates, predictor.members)))
 
 
 def batches_of(predictor: dglcell.Predictor, *given: Any, **keys: Any) -> Any:
-    """Return the conditions that a model gets, while strains are predicted."""
+    """Return the covariates that a model gets, while strains are predicted."""
     seen: list[Any] = []
-    hook = predictor.model.register_forward_pre_hook(lambda _, of: seen.append(of[0].conditions))
+    hook = predictor.model.register_forward_pre_hook(lambda _, of: seen.append(of[0].covariates))
     try:
         predictor.predict(*given, batch_size=99, **keys)
     finally:
@@ -221,21 +221,21 @@ def batches_of(predictor: dglcell.Predictor, *given: Any, **keys: Any) -> Any:
     return seen[-1].tolist()
 
 
-def test_conditions_are_given_in_several_forms(seeing: dglcell.Predictor) -> None:
+def test_covariates_are_given_in_several_forms(seeing: dglcell.Predictor) -> None:
     expected = [[0, 30], [1, 30]]
     strains, media = [["b0008"], []], ["glucose", "glycerol"]
-    assert batches_of(seeing, strains, conditions={"temperature": 30, "medium": media}) == expected
-    found = seeing.predict(strains, conditions={"temperature": 30, "medium": np.array(media)})
+    assert batches_of(seeing, strains, covariates={"temperature": 30, "medium": media}) == expected
+    found = seeing.predict(strains, covariates={"temperature": 30, "medium": np.array(media)})
     assert found.columns.tolist() == [
-        *("gene_1", "condition_temperature", "condition_medium", "predicted_fitness", "predicted_by", "unknown")
+        *("gene_1", "covariate_temperature", "covariate_medium", "predicted_fitness", "predicted_by", "unknown")
     ]
-    assert batches_of(seeing, found[["gene_1", "condition_temperature", "condition_medium"]]) == expected
+    assert batches_of(seeing, found[["gene_1", "covariate_temperature", "covariate_medium"]]) == expected
     frame = pd.DataFrame({"genes": ["b0008", None], "medium": media, "note": 1})
-    assert batches_of(seeing, frame, conditions={"temperature": [30, 30.0]}) == expected
-    record = dglcell.Strains.from_names(strains, conditions={"medium": media, "temperature": [30, 30], "dose": [1, 2]})
+    assert batches_of(seeing, frame, covariates={"temperature": [30, 30.0]}) == expected
+    record = dglcell.Strains.from_names(strains, covariates={"medium": media, "temperature": [30, 30], "dose": [1, 2]})
     assert batches_of(seeing, record) == expected
     assert seeing.predict(record).predicted_fitness.tolist() == found.predicted_fitness.tolist()
-    assert seeing.predict(strains[:1], conditions={"temperature": 30, "medium": "glycerol"}).unknown.tolist() == [""]
+    assert seeing.predict(strains[:1], covariates={"temperature": 30, "medium": "glycerol"}).unknown.tolist() == [""]
 
 
 def test_on_another_experiment_strains_of_the_training_are_left_out(
@@ -271,7 +271,7 @@ def test_runs_that_cannot_be_loaded_are_refused(folder: Path, tmp_path: Path) ->
         dglcell.load([])
     with pytest.raises(CheckpointError, match="not a run directory"):
         dglcell.load(tmp_path)
-    dglcell.train("quickstart", "experiment.name=other", epochs=1, null_models=False, derived=["isoenzyme"])
+    dglcell.train("quickstart", "experiment.name=other", epochs=1, baselines=False, derived=["isoenzyme"])
     with pytest.raises(CheckpointError, match=r"these runs cannot predict together\n.*seed-0' and 'runs/other/seed-0'"):
         dglcell.load(["runs/quickstart/seed-0", "runs/other/seed-0"])
 
@@ -315,7 +315,7 @@ class Epochs(Callback):
 
 def test_callbacks_and_loggers_are_told_of_the_training(folder: Path, tmp_path: Path) -> None:
     def train(epochs: int, **told: Any) -> None:
-        dglcell.train("quickstart", "experiment.name=told", epochs=epochs, null_models=False, **told)
+        dglcell.train("quickstart", "experiment.name=told", epochs=epochs, baselines=False, **told)
 
     counted, logger = Epochs(), CSVLogger(tmp_path)
     train(1, callbacks=[counted], logger=logger)
@@ -344,7 +344,7 @@ def test_the_table_of_a_training_is_read_by_its_columns_and_never_overwritten(
     frame.to_csv(path, index=False)
     source = ["data.store=null", "data.source.name=csv", f"data.source.csv.path={path}", "data.source.csv.genes=[KO]"]
     source += ["data.source.csv.phenotypes={fitness: fitness}", "split.subset=null", f"paths.data={tmp_path}"]
-    run = dglcell.train("quickstart", "experiment.name=own", *source, epochs=1, null_models=False)
+    run = dglcell.train("quickstart", "experiment.name=own", *source, epochs=1, baselines=False)
     assert run.predict(frame).columns.tolist() == ["KO", "fitness", "predicted_fitness", "predicted_by", "unknown"]
     assert dglcell.evaluate(run, frame).n.tolist() == [len(genes)]
     before = path.read_bytes()

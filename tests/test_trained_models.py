@@ -95,7 +95,7 @@ class TestShipped:
         chosen = np.arange(0, len(table), 1 + len(table) // 500)
         predicted = model.predict(table[["genes"]].iloc[chosen], interval=INTERVAL_COVERAGE)
         for phenotype, kept in read_predictions(RunDirectory(PACKAGED / name), "test").items():
-            (row,) = (row for row in result_rows(card.rows) if row.phenotype == phenotype and not row.is_null)
+            (row,) = (row for row in result_rows(card.rows) if row.phenotype == phenotype and not row.is_baseline)
             found = row_of(row.model, phenotype, "test", kept.predicted, kept.measured)
             assert found.metrics == pytest.approx({score: row.metrics[score] for score in found.metrics}, abs=1e-4)
             again = predicted[f"predicted_{phenotype}"].to_numpy()
@@ -103,7 +103,7 @@ class TestShipped:
             low, high = (predicted[column].to_numpy() for column in interval_columns(phenotype))
             inside = (low <= kept.measured[chosen]) & (kept.measured[chosen] <= high)
             assert np.mean(inside) == pytest.approx(row.metrics["covered"], abs=0.1)
-            assert any(row.is_null for row in result_rows(card.rows) if row.phenotype == phenotype)
+            assert any(row.is_baseline for row in result_rows(card.rows) if row.phenotype == phenotype)
 
     @pytest.mark.parametrize("name", NAMES)
     def test_standard_names_of_genes_are_known(self, name: str) -> None:
@@ -302,7 +302,7 @@ def test_every_verb_that_takes_a_run_takes_a_name(
     assert read_run(shelf / "tiny").rows
 
 
-def test_a_card_is_shown_with_scores_of_null_models(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_card_is_shown_with_scores_of_baselines(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "ecoli-core"]) == 0
     said = capsys.readouterr().out
     card = read_card(PACKAGED / "ecoli-core")

@@ -34,7 +34,7 @@ trainer: {epochs: 2, checkpoint: best_loss, threads: 1, accelerator: cpu}
 """
 
 # What most tests of training do without.
-BARE = ("plot=false", "null_models=false")
+BARE = ("plot=false", "baselines=false")
 
 # More epochs than a test waits for. A run that is so long would first time compiled layers, which takes a minute.
 ENDLESS = ("trainer.epochs=100000", "model.compile=false")
@@ -60,10 +60,10 @@ class Tiny:
         return train(self.config(runs, *BARE, *more))
 
 
-def seeing_conditions(trained: Trained) -> Trained:
+def seeing_covariates(trained: Trained) -> Trained:
     """Return the same model, said to see a medium and a temperature, which it then ignores."""
     seen = {"medium": ["glucose", "glycerol"], "temperature": list[str]()}
-    return replace(trained, config=replace(trained.config, model=replace(trained.config.model, conditions=seen)))
+    return replace(trained, config=replace(trained.config, model=replace(trained.config.model, covariates=seen)))
 
 
 def history(directory: RunDirectory) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Fit null models: they show what a predictor without strains' graphs reaches on the same split.
+"""Fit baselines: they show what a predictor without strains' graphs reaches on the same split.
 
 A result of a graph model means little without them: additive effects of genes, or a kernel
 between pairs of genes, explain much of most screens.

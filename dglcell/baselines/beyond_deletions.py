@@ -1,4 +1,4 @@
-"""Read what strains have beyond deletions: strengths of their genes, and conditions."""
+"""Read what strains have beyond deletions: activities of their genes, and covariates."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dglcell.data.columns import CONDITION
+from dglcell.data.columns import COVARIATE
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
 
 
-def refuse_strengths(strains: Strains, name: str) -> Strains:
+def refuse_activities(strains: Strains, name: str) -> Strains:
     """Return strains that only delete genes.
 
     Args:
         strains: the strains to predict or to learn from.
-        name: name of the null model, or a word for several, for the message.
+        name: name of the baseline, or a word for several, for the message.
 
     Raises:
-        DataError: they have strengths.
+        DataError: they have activities.
     """
-    if strains.strengths is not None:
+    if strains.activities is not None:
         raise DataError(
-            f"{name}: this null model cannot express strengths",
+            f"{name}: this baseline cannot express activities",
             got="strains with weakened genes",
             expected="strains that only delete genes",
-            do="leave strengths such as `:0.3` out, or predict with the network: `--with network`",
+            do="leave activities such as `:0.3` out, or predict with the network: `--with network`",
         )
     return strains
 
 
 def lost(strains: Strains) -> NDArray[np.float64]:
-    """Return how much of each target a strain lacks, [P], 1 minus its strength."""
+    """Return how much of each target a strain lacks, [P], 1 minus its activity."""
     return 1.0 - strains.left().astype(np.float64)
 
 
@@ -68,10 +68,10 @@ def blocks(size: int, others: int) -> Iterator[slice]:
 
 
 @dataclass(frozen=True)
-class Condition:
-    """Hold a condition as the training strains have it."""
+class Covariate:
+    """Hold a covariate as the training strains have it."""
 
-    name: str  #: name of the condition, by which it is found in other tables
+    name: str  #: name of the covariate, by which it is found in other tables
     categories: tuple[str, ...]  #: the categories that training strains have; none where values are numbers
     #: [K] the share of training strains in each of the categories; or [1] the mean of the numbers
     mean: NDArray[np.float64]
@@ -79,7 +79,7 @@ class Condition:
 
     @classmethod
     def of(cls, name: str, categories: tuple[str, ...], values: NDArray[np.floating]) -> Self:
-        """Return a condition from its ``values``, [S], of which ``categories`` are the names."""
+        """Return a covariate from its ``values``, [S], of which ``categories`` are the names."""
         if not categories:
             numbers = values.astype(np.float64)
             return cls(name, (), np.array([numbers.mean()]), float(numbers.std()) or 1.0)
@@ -90,10 +90,10 @@ class Condition:
     def values(self, strains: Strains) -> NDArray[np.float64]:
         """Return indices of categories, or numbers, [S].
 
-        They are NaN where a category is unknown, and everywhere if the strains do not have this condition.
+        They are NaN where a category is unknown, and everywhere if the strains do not have this covariate.
         """
         for column, values in strains.columns.items():
-            if (column.kind, column.name, bool(column.categories)) == (CONDITION, self.name, bool(self.categories)):
+            if (column.kind, column.name, bool(column.categories)) == (COVARIATE, self.name, bool(self.categories)):
                 if not self.categories:
                     return values.astype(np.float64)
                 place = {category: float(code) for code, category in enumerate(self.categories)}
@@ -120,19 +120,19 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Conditions:
-    """Read the conditions of strains, matched by the names of conditions and of their categories."""
+class Covariates:
+    """Read the covariates of strains, matched by the names of covariates and of their categories."""
 
-    known: tuple[Condition, ...]  #: the conditions of the training strains, in the order of their names
+    known: tuple[Covariate, ...]  #: the covariates of the training strains, in the order of their names
 
     @classmethod
     def of(cls, strains: Strains) -> Self:
-        """Return the conditions of the training strains."""
-        columns = sorted((item for item in strains.columns.items() if item[0].kind == CONDITION), key=lambda x: x[0])
-        return cls(tuple(Condition.of(column.name, column.categories, values) for column, values in columns))
+        """Return the covariates of the training strains."""
+        columns = sorted((item for item in strains.columns.items() if item[0].kind == COVARIATE), key=lambda x: x[0])
+        return cls(tuple(Covariate.of(column.name, column.categories, values) for column, values in columns))
 
     def columns(self, strains: Strains) -> sparse.csr_array:
-        """Return the columns of all conditions side by side, [S, K]."""
+        """Return the columns of all covariates side by side, [S, K]."""
         return sparse.csr_array(sparse.hstack([one.columns(strains) for one in self.known]))
 
     @property
@@ -141,11 +141,11 @@ class Conditions:
         return np.concatenate([one.mean if one.categories else np.zeros(1) for one in self.known])
 
     def codes(self, strains: Strains) -> NDArray[np.float64]:
-        """Return the index of each strain's category, [S, conditions with categories], NaN where it is unknown."""
+        """Return the index of each strain's category, [S, covariates with categories], NaN where it is unknown."""
         return self._side_by_side([one.values(strains) for one in self.known if one.categories], strains)
 
     def numbers(self, strains: Strains) -> NDArray[np.float64]:
-        """Return the standardised numbers, [S, conditions with numbers], 0 where they are unknown."""
+        """Return the standardised numbers, [S, covariates with numbers], 0 where they are unknown."""
         return self._side_by_side([one.standardised(strains) for one in self.known if not one.categories], strains)
 
     @staticmethod

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.baselines.beyond_deletions import lost, owners, summed
-from dglcell.baselines.problem import MORE, SIMULATED, Family, NullModel, Problem, each, labelled
+from dglcell.baselines.problem import MORE, SIMULATED, Baseline, Family, Problem, each, labelled
 from dglcell.baselines.simple import AdditiveRidge, not_fitness_like
-from dglcell.data.columns import COMPUTED, CONDITION, Column
+from dglcell.data.columns import COMPUTED, COVARIATE, Column
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
 
@@ -63,14 +63,14 @@ CERTAIN = 1e9
 
 
 @dataclass
-class GeneCurves(NullModel):
-    """Predict y from a monotone curve for each gene over how much of it is lost, plus effects of conditions.
+class GeneCurves(Baseline):
+    """Predict y from a monotone curve for each gene over how much of it is lost, plus effects of covariates.
 
     Curves are fitted to the strains that change one gene. Genes without such strains have the curve of all. All curves
     have the wild type's value where nothing is lost.
     """
 
-    #: measurements of each gene that the curve of all genes counts as, spread over the strengths
+    #: measurements of each gene that the curve of all genes counts as, spread over the activities
     shrinkage: float = 4.0
     #: the values of several genes relative to the wild type multiply (``PRODUCT``), or the least of them counts
     #: (``MINIMUM``)
@@ -78,13 +78,13 @@ class GeneCurves(NullModel):
     pooled: Curve = field(init=False, repr=False)
     genes: NDArray[np.int64] = field(init=False, repr=False)
     curves: tuple[Curve, ...] = field(init=False, repr=False)
-    conditions: AdditiveRidge = field(init=False, repr=False)
+    covariates: AdditiveRidge = field(init=False, repr=False)
 
     def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
         """Learn from the labelled strains; missing labels (NaN) are ignored."""
         strains, labels = labelled(strains, y)
-        self.conditions = AdditiveRidge(1.0).fit(strains, labels)
-        labels = labels - self.conditions.of_conditions(strains)
+        self.covariates = AdditiveRidge(1.0).fit(strains, labels)
+        labels = labels - self.covariates.of_covariates(strains)
         few = np.flatnonzero(strains.num_deletions <= 1)
         strains, labels = strains.take(few), labels[few]
         places = summed(lost(strains), strains)
@@ -109,7 +109,7 @@ class GeneCurves(NullModel):
         curves = dict(zip(self.genes.tolist(), self.curves, strict=True))
         for gene, of in _by_gene(strains.targets):
             values[of] = curves.get(gene, self.pooled)(amounts[of])
-        return self._together(values, amounts, strains) + self.conditions.of_conditions(strains)
+        return self._together(values, amounts, strains) + self.covariates.of_covariates(strains)
 
     def _together(self, values: Values, amounts: Values, strains: Strains) -> Values:
         """Combine the values of all targets, [P], into one value for each strain, [S]; ``amounts`` are lost, [P]."""
@@ -131,8 +131,8 @@ def _by_gene(targets: NDArray[np.integer]) -> list[tuple[int, NDArray[np.int64]]
 
 
 def _lacks(problem: Problem) -> str | None:
-    if problem.train.strengths is None:
-        return "needs strains with strengths"
+    if problem.train.activities is None:
+        return "needs strains with activities"
     if not (problem.train.num_deletions == 1).any():
         return "needs training strains that change one gene"
     if problem.most_deletions < 2:
@@ -149,14 +149,14 @@ SIMULATOR = "FbaGrowth"
 
 
 @dataclass
-class AsComputed(NullModel):
+class AsComputed(Baseline):
     """Predict y = the growth that was computed. Its unit need not be that of the labels: the correlation counts."""
 
     column: str  #: name of the covariate
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
         """Return the column, [S]; strains without it are refused."""
-        found = strains.columns.get(Column(CONDITION, self.column))
+        found = strains.columns.get(Column(COVARIATE, self.column))
         if found is None:
             raise DataError(
                 f"FBA: the strains have no column '{self.column}'",
@@ -167,7 +167,7 @@ class AsComputed(NullModel):
 
 
 @dataclass
-class RisingCurve(NullModel):
+class RisingCurve(Baseline):
     """Predict y = f(growth that was computed), where f never falls."""
 
     column: str  #: name of the covariate
@@ -182,7 +182,7 @@ def _columns(problem: Problem) -> list[str]:
     return [name for name in problem.train.computed if made[name].get("simulator") == SIMULATOR]
 
 
-def _rising_curves(problem: Problem) -> Iterator[NullModel]:
+def _rising_curves(problem: Problem) -> Iterator[Baseline]:
     for name in _columns(problem):
         growth = AsComputed(name).predict(problem.train)
         yield RisingCurve(name, Curve.monotone(growth, problem.y_train.astype(np.float64)))

@@ -21,7 +21,7 @@ from scipy import sparse
 
 from dglcell.baselines.curves import FBA, FBA_CURVE, MINIMUM_OF_CURVES, PRODUCT_OF_CURVES
 from dglcell.baselines.kernel_ridge import KERNEL_RIDGE
-from dglcell.baselines.problem import MORE, SIMULATED, Family, NullModel, Problem
+from dglcell.baselines.problem import MORE, SIMULATED, Baseline, Family, Problem
 from dglcell.baselines.reaction_kernel import BOUND, REACTION_KERNEL
 from dglcell.baselines.similarity import Reactions
 from dglcell.baselines.simple import ADDITIVE, MULTIPLICATIVE, QUERY_PAIR, SAME_STRAIN, TRAINING_MEAN
@@ -37,7 +37,7 @@ log = logging.getLogger("dglcell")
 SILENCE = 10.0
 """Seconds after which a fit says that it goes on."""
 
-ALL_NULL_MODELS: dict[str, Family] = {
+ALL_BASELINES: dict[str, Family] = {
     "training mean": TRAINING_MEAN,
     "additive ridge": ADDITIVE,
     "query-pair mean": QUERY_PAIR,
@@ -60,18 +60,18 @@ here."""
 def families_of(problem: Problem) -> dict[str, Family]:
     """Return the families that are about strains such as a problem's."""
     train = problem.train
-    there = {MORE: bool(train.conditions or problem.beyond_deletions), SIMULATED: bool(train.computed)}
-    return {name: family for name, family in ALL_NULL_MODELS.items() if there.get(family.about, True)}
+    there = {MORE: bool(train.covariates or problem.beyond_deletions), SIMULATED: bool(train.computed)}
+    return {name: family for name, family in ALL_BASELINES.items() if there.get(family.about, True)}
 
 
-def left_out_null_models(problem: Problem) -> dict[str, str]:
+def left_out_baselines(problem: Problem) -> dict[str, str]:
     """Return the baselines that do not apply to a split: name → reason."""
     problem = problem.labelled()
     reasons = {name: family.why_not(problem) for name, family in families_of(problem).items()}
     return {name: reason for name, reason in reasons.items() if reason}
 
 
-def fit_null_models(problem: Problem) -> dict[str, NullModel]:
+def fit_families(problem: Problem) -> dict[str, Baseline]:
     """Fit every baseline that applies to the training part; choose hyperparameters on the validation part.
 
     Where no validation strain has a label, a fifth of the training part takes its place while hyperparameters are
@@ -84,7 +84,7 @@ def fit_null_models(problem: Problem) -> dict[str, NullModel]:
         DataError: no training strain has a label.
     """
     problem = problem.labelled()
-    skip = left_out_null_models(problem)
+    skip = left_out_baselines(problem)
     strains, models = count(len(problem.y_train), "strain"), {}
     for name, family in families_of(problem).items():
         if name not in skip:
@@ -93,7 +93,7 @@ def fit_null_models(problem: Problem) -> dict[str, NullModel]:
     return models
 
 
-def best_of(family: Family, problem: Problem) -> NullModel:
+def best_of(family: Family, problem: Problem) -> Baseline:
     """Return the baseline of a family that errs least on the validation part, or on the fold that stands for it.
 
     Args:
@@ -132,7 +132,7 @@ def _saying(what: str) -> Iterator[None]:
     log.log(logging.INFO if seconds >= 1 else logging.DEBUG, "fitted %s in %.1f s", what, seconds)
 
 
-def save_models(path: Path, models: Mapping[str, Mapping[str, NullModel]], about: Mapping[str, Any]) -> None:
+def save_models(path: Path, models: Mapping[str, Mapping[str, Baseline]], about: Mapping[str, Any]) -> None:
     """Write fitted baselines into one file of arrays and JSON, whole or not at all, without code.
 
     Args:
@@ -148,7 +148,7 @@ def save_models(path: Path, models: Mapping[str, Mapping[str, NullModel]], about
         np.savez(file, np.array(json.dumps({"about": dict(about), "models": packed})), *arrays)
 
 
-def load_models(path: Path, cell: CellGraph) -> tuple[dict[str, dict[str, NullModel]], dict[str, Any]]:
+def load_models(path: Path, cell: CellGraph) -> tuple[dict[str, dict[str, Baseline]], dict[str, Any]]:
     """Read what `save_models` wrote: baselines, and what they were fitted to.
 
     Args:
@@ -157,7 +157,7 @@ def load_models(path: Path, cell: CellGraph) -> tuple[dict[str, dict[str, NullMo
     Raises:
         UnreadableError: the file is missing, or holds something else.
     """
-    found, classes = read_npz(path), {kind.__name__: kind for kind in NullModel.__subclasses__()}
+    found, classes = read_npz(path), {kind.__name__: kind for kind in Baseline.__subclasses__()}
     try:
         text, *arrays = (found[f"arr_{i}"] for i in range(len(found)))
         content, restored = json.loads(str(text)), _Restored(arrays, cell)
@@ -201,7 +201,7 @@ class _Restored:
 
     def __call__(self, kind: Any, value: Any) -> Any:
         origin, of = get_origin(kind), get_args(kind)
-        if origin is types.UnionType:  # such as `Conditions | None`
+        if origin is types.UnionType:  # such as `Covariates | None`
             return None if value is None else self(of[0], value)
         if origin is np.ndarray:
             return self.arrays[value]

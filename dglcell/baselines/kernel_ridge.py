@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dglcell.baselines.beyond_deletions import adding, refuse_strengths
-from dglcell.baselines.problem import Family, NullModel, Problem, limit, spanned
+from dglcell.baselines.beyond_deletions import adding, refuse_activities
+from dglcell.baselines.problem import Baseline, Family, Problem, limit, spanned
 from dglcell.baselines.similarity import GeneSimilarity
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.data.strains import Strains
@@ -48,7 +48,7 @@ class PairMatrix:
     @classmethod
     def of(cls, strains: Strains, genes: NDArray[np.int64]) -> PairMatrix:
         """Return the pairs of ``strains``; their genes are among ``genes``, [G], ascending."""
-        owner, first, second = refuse_strengths(strains, "kernel ridge").pairs()
+        owner, first, second = refuse_activities(strains, "kernel ridge").pairs()
         first, second = np.searchsorted(genes, first), np.searchsorted(genes, second)
         partners = np.bincount(np.concatenate([first, second]), minlength=len(genes))
         rank = np.argsort(np.argsort(partners, kind="stable"))
@@ -68,7 +68,7 @@ class PairMatrix:
 
 
 @dataclass(frozen=True)
-class KernelRidge(NullModel):
+class KernelRidge(Baseline):
     """Predict the mean of a Gaussian process: the mean label, plus what similar training strains add.
 
     Each pair of deleted genes has an effect, and each gene has one. With a kernel K between genes, the effects of the

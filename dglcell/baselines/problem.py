@@ -18,7 +18,7 @@ FOLDS = 5
 """A fifth of the training part chooses hyperparameters where there is no validation part."""
 
 
-class NullModel:
+class Baseline:
     """Predict one phenotype of strains.
 
     A subclass is a dataclass. Its fields are what `save_models` keeps: numbers, texts, arrays, sparse
@@ -45,13 +45,13 @@ class Problem:
 
     @property
     def beyond_deletions(self) -> str | None:
-        """Return words for what strains have beyond deleted genes: strengths, conditions or both; None if nothing.
+        """Return words for what strains have beyond deleted genes: activities, covariates or both; None if nothing.
 
-        Conditions that a simulator has computed of the strains themselves do not count.
+        Covariates that a simulator has computed of the strains themselves do not count.
         """
-        words = [] if self.train.strengths is self.validation.strengths is None else ["strengths"]
-        if self.train.conditions.keys() - {*self.train.computed}:
-            words.append("conditions")
+        words = [] if self.train.activities is self.validation.activities is None else ["activities"]
+        if self.train.covariates.keys() - {*self.train.computed}:
+            words.append("covariates")
         return " and ".join(words) or None
 
     def labelled(self) -> Problem:
@@ -95,7 +95,7 @@ class Problem:
             self, train=self.train.take(rows), y_train=self.y_train[rows]
         ), f"a sample of {most:,} of {count:,} strains"
 
-    def error(self, model: NullModel) -> float:
+    def error(self, model: Baseline) -> float:
         """Return the mean squared error on the validation part; NaN where nothing is measured there."""
         measured = ~np.isnan(self.y_validation)
         missed = model.predict(self.validation) - self.y_validation
@@ -110,7 +110,7 @@ class Family:
     """Hold baselines of one form, of which the validation part chooses one."""
 
     #: yields them, fitted to the training part, with different hyperparameters
-    fitted: Callable[[Problem], Iterator[NullModel]]
+    fitted: Callable[[Problem], Iterator[Baseline]]
     #: what a problem lacks for them, or why they do not apply; None if they do
     lacks: Callable[[Problem], str | None] = lambda problem: None
     #: ``DELETIONS`` where they know nothing of strains but the deleted genes, ``MORE`` where they say nothing new of
@@ -125,12 +125,12 @@ class Family:
         return self.lacks(problem)
 
 
-def each(kind: Callable[[float], Any], *values: float) -> Callable[[Problem], Iterator[NullModel]]:
+def each(kind: Callable[[float], Any], *values: float) -> Callable[[Problem], Iterator[Baseline]]:
     """Return a function that fits a baseline for each value of its only hyperparameter."""
     return lambda problem: (kind(value).fit(problem.train, problem.y_train) for value in values)
 
 
-def in_words(name: str, model: NullModel) -> str:
+def in_words(name: str, model: Baseline) -> str:
     """Describe a baseline, and what was chosen and learned for it, in a line of text."""
     shown = {part.name.replace("_", " "): getattr(model, part.name) for part in fields(model) if part.repr}  # type: ignore[arg-type]
     said = [
@@ -148,11 +148,11 @@ def labelled(strains: Strains, y: NDArray[np.floating]) -> tuple[Strains, NDArra
         DataError: the lengths differ, or no strain has a label.
     """
     if len(y) != len(strains):
-        raise DataError("null models: labels do not match the strains", got=len(y), expected=len(strains))
+        raise DataError("baselines: labels do not match the strains", got=len(y), expected=len(strains))
     rows = np.flatnonzero(~np.isnan(y))
     if len(rows) == 0:
         raise DataError(
-            "null models: no training strain has a label",
+            "baselines: no training strain has a label",
             got=f"{len(y):,} missing labels",
             expected="at least one measured value",
             do="choose another phenotype or another split",

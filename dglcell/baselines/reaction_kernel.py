@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dglcell.baselines.beyond_deletions import blocks
-from dglcell.baselines.problem import MOST_STRAINS, SMALLEST, Family, NullModel, Problem, labelled, spanned
+from dglcell.baselines.problem import MOST_STRAINS, SMALLEST, Baseline, Family, Problem, labelled, spanned
 from dglcell.baselines.similarity import Reactions
 from dglcell.baselines.simple import not_fitness_like
 from dglcell.data.strains import Strains
@@ -23,7 +23,7 @@ WILD_TYPE = 1.0
 
 
 @dataclass
-class UntrainedBound(NullModel):
+class UntrainedBound(Baseline):
     """Predict y = the smallest label of the training strains that lose only reaction nodes which the strain loses, at
     most 1.
 
@@ -64,7 +64,7 @@ PENALTIES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
 
 
 @dataclass(frozen=True)
-class ReactionKernelRidge(NullModel):
+class ReactionKernelRidge(Baseline):
     """Predict by ridge regression with a kernel between sets of lost reactions.
 
     The kernel is Tanimoto's ⟨a, b⟩ / (⟨a, a⟩ + ⟨b, b⟩ − ⟨a, b⟩). In the inner product two reactions count by the

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dglcell.baselines.beyond_deletions import blocks, refuse_strengths
+from dglcell.baselines.beyond_deletions import blocks, refuse_activities
 from dglcell.data.strains import Strains
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.gene_space import SIMILAR
@@ -149,7 +149,7 @@ class Reactions:
         return lost if self._steady_state is None else self._blocked(lost, self._steady_state)
 
     def _by_rules(self, strains: Strains) -> sparse.csr_array:
-        strains = refuse_strengths(strains, "lost reactions")
+        strains = refuse_activities(strains, "lost reactions")
         lost = sparse.csr_array(strains.design.astype(np.float32)) @ self._needs
         lost.data[:] = 1
         return sparse.csr_array(lost)

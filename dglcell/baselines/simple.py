@@ -1,4 +1,4 @@
-"""Fit null models of genes, of query pairs and of other media; and those of a fitness, where effects multiply."""
+"""Fit baselines of genes, of query pairs and of other media; and those of a fitness, where effects multiply."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dglcell.baselines.beyond_deletions import Conditions, owners, refuse_strengths
-from dglcell.baselines.problem import ANY, MORE, Family, NullModel, each, labelled
-from dglcell.data.columns import CONDITION, MEDIUM, Column
+from dglcell.baselines.beyond_deletions import Covariates, owners, refuse_activities
+from dglcell.baselines.problem import ANY, MORE, Baseline, Family, each, labelled
+from dglcell.data.columns import COVARIATE, MEDIUM, Column
 from dglcell.data.partition import Keys, strain_keys
 from dglcell.data.strains import Strains
 
 
 @dataclass
-class TrainingMean(NullModel):
+class TrainingMean(Baseline):
     """Predict y = mean of the training labels."""
 
     mean: float = field(default=0.0, init=False)
@@ -32,12 +32,12 @@ class TrainingMean(NullModel):
 
 
 @dataclass
-class AdditiveRidge(NullModel):
+class AdditiveRidge(Baseline):
     """Predict y = intercept + sum of the effects of the deleted genes, by ridge regression with an intercept not
     penalised.
 
     A gene that no training strain deletes has effect 0. Of a weakened gene the effect counts by what is lost, 1 minus
-    the strength. Conditions have effects, too: each category has one, and each number, which is standardised. A
+    the activity. Covariates have effects, too: each category has one, and each number, which is standardised. A
     category that no training strain has does what the mean training strain's does.
     """
 
@@ -46,37 +46,37 @@ class AdditiveRidge(NullModel):
     alpha: float = 1.0
     intercept: float = field(default=0.0, init=False)
     effects: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
-    conditions: Conditions | None = field(default=None, init=False, repr=False)
-    condition_effects: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
+    covariates: Covariates | None = field(default=None, init=False, repr=False)
+    covariate_effects: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
 
     def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
         """Learn from the labelled strains; missing labels (NaN) are ignored."""
         from sklearn.linear_model import Ridge  # is slow to import, and needed to fit only
 
         strains, labels = labelled(strains, y)
-        self.conditions = Conditions.of(strains) if strains.conditions else None
+        self.covariates = Covariates.of(strains) if strains.covariates else None
         design = sparse.csr_array(strains.design)
-        if self.conditions is not None:
-            design = sparse.csr_array(sparse.hstack([design, self.conditions.columns(strains)]))
+        if self.covariates is not None:
+            design = sparse.csr_array(sparse.hstack([design, self.covariates.columns(strains)]))
         ridge = Ridge(self.alpha, solver="sparse_cg", tol=1e-9).fit(design, labels)
-        self.effects, self.condition_effects = np.split(ridge.coef_, [len(strains.names)])
-        mean_effect = float(self.conditions.mean @ self.condition_effects) if self.conditions is not None else 0.0
+        self.effects, self.covariate_effects = np.split(ridge.coef_, [len(strains.names)])
+        mean_effect = float(self.covariates.mean @ self.covariate_effects) if self.covariates is not None else 0.0
         self.intercept = float(ridge.intercept_) + mean_effect
         return self
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        return self.intercept + strains.design @ self.effects + self.of_conditions(strains)
+        return self.intercept + strains.design @ self.effects + self.of_covariates(strains)
 
-    def of_conditions(self, strains: Strains) -> NDArray[np.float64] | float:
-        """Return the effects of the conditions of strains, [S], whose mean over the training strains is 0.
+    def of_covariates(self, strains: Strains) -> NDArray[np.float64] | float:
+        """Return the effects of the covariates of strains, [S], whose mean over the training strains is 0.
 
-        It is 0 where these had no conditions.
+        It is 0 where these had no covariates.
         """
-        if self.conditions is None:
+        if self.covariates is None:
             return 0.0
         return (
-            self.conditions.columns(strains) @ self.condition_effects
-        ) - self.conditions.mean @ self.condition_effects
+            self.covariates.columns(strains) @ self.covariate_effects
+        ) - self.covariates.mean @ self.covariate_effects
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Shrunk:
 
 
 @dataclass
-class QueryPairMean(NullModel):
+class QueryPairMean(Baseline):
     """Predict y = mean label of the strain's query pair, shrunk to the training mean.
 
     The query pair is the first two genes in stored order, unordered; a pair is its own query pair. A strain
@@ -130,22 +130,22 @@ class QueryPairMean(NullModel):
 
 def _query_pairs(strains: Strains) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the strains with a query pair, and one integer for each pair."""
-    rows = np.flatnonzero(refuse_strengths(strains, "query-pair mean").num_deletions >= 2)
+    rows = np.flatnonzero(refuse_activities(strains, "query-pair mean").num_deletions >= 2)
     pairs = np.sort(strains.targets[strains.offsets[rows][:, None] + [0, 1]].astype(np.int64))
     return rows, pairs[:, 0] * len(strains.names) + pairs[:, 1]
 
 
 @dataclass
-class SameStrain(NullModel):
+class SameStrain(Baseline):
     """Predict y = what the same strain had in other media, apart from the mean difference between the media.
 
-    Strains are the same if their genes, strengths and all conditions but the medium are equal. The additive ridge knows
+    Strains are the same if their genes, activities and all covariates but the medium are equal. The additive ridge knows
     the effects of media, and predicts strains that no training strain equals.
     """
 
     pseudo_count: float = 0.0  #: number of fictitious measurements of every strain, as the additive ridge predicts them
     ridge: AdditiveRidge = field(init=False, repr=False)
-    others: Conditions = field(init=False, repr=False)
+    others: Covariates = field(init=False, repr=False)
     deviations: Shrunk = field(init=False, repr=False)
 
     def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
@@ -153,13 +153,13 @@ class SameStrain(NullModel):
         strains, labels = labelled(strains, y)
         self.ridge = AdditiveRidge().fit(strains, labels)
         of_medium = {MEDIUM, *strains.computed}
-        self.others = Conditions(tuple(one for one in Conditions.of(strains).known if one.name not in of_medium))
+        self.others = Covariates(tuple(one for one in Covariates.of(strains).known if one.name not in of_medium))
         self.deviations = Shrunk.of(self._keys(strains), labels - self.ridge.predict(strains), self.pseudo_count)
         return self
 
     def _keys(self, strains: Strains) -> Keys:
         """Return a key of each strain, [S], which does not depend on its medium, nor on genes of which all is left."""
-        values = {Column(CONDITION, one.name): one.values(strains) for one in self.others.known}
+        values = {Column(COVARIATE, one.name): one.values(strains) for one in self.others.known}
         return strain_keys(strains.with_targets(strains.left() < 1).with_(columns=values))
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
@@ -171,7 +171,7 @@ ADDITIVE = Family(each(AdditiveRidge, 0.1, 1.0, 10.0, 100.0, 1000.0), about=ANY)
 QUERY_PAIR = Family(each(QueryPairMean, 0.5, 2.0, 8.0, 32.0))
 SAME_STRAIN = Family(
     each(SameStrain, 0.0, 0.5, 2.0),
-    lambda of: None if len(of.train.conditions.get(MEDIUM, ())) > 1 else "needs strains in several media",
+    lambda of: None if len(of.train.covariates.get(MEDIUM, ())) > 1 else "needs strains in several media",
     about=MORE,
 )
 
@@ -202,7 +202,7 @@ STEP = 1e-4
 
 
 @dataclass
-class Multiplicative(NullModel):
+class Multiplicative(Baseline):
     """Predict y = wild type · product of the effects of the deleted genes.
 
     A genetic interaction is defined as the deviation from this product.
@@ -218,7 +218,7 @@ class Multiplicative(NullModel):
 
     def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
         """Learn from the labelled strains; missing labels (NaN) are ignored."""
-        strains, labels = labelled(refuse_strengths(strains, "multiplicative"), y)
+        strains, labels = labelled(refuse_activities(strains, "multiplicative"), y)
         self.wild_type = wild_type(strains, labels)
         relative, size = labels / self.wild_type, len(strains.names)
         single = np.flatnonzero(strains.num_deletions == 1)
@@ -254,7 +254,7 @@ class Multiplicative(NullModel):
         return np.where(lost > 0, 0.0, np.exp((strains.design @ logs)[owner] - logs[strains.targets]))
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        strains = refuse_strengths(strains, "multiplicative")
+        strains = refuse_activities(strains, "multiplicative")
         zero = self.effects == 0
         logs = np.log(np.where(zero, 1.0, self.effects))
         return self.wild_type * np.where(strains.design @ zero > 0, 0.0, np.exp(strains.design @ logs))

@@ -1,4 +1,4 @@
-"""Fit a baseline of strengths and conditions: ridge regression with a kernel between strains."""
+"""Fit a baseline of activities and covariates: ridge regression with a kernel between strains."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
-from dglcell.baselines.beyond_deletions import Conditions, adding, blocks, lost, owners
-from dglcell.baselines.problem import MORE, Family, NullModel, Problem, limit, solved, spanned
+from dglcell.baselines.beyond_deletions import Covariates, adding, blocks, lost, owners
+from dglcell.baselines.problem import MORE, Baseline, Family, Problem, limit, solved, spanned
 from dglcell.data.strains import Strains
 
 OWN, SHARED = 0.4, 0.3
 """A gene has the first share of its variance in common with no other gene, and the second with all."""
 
-STRENGTH_LENGTHS = (0.25, 1.0)
+ACTIVITY_LENGTHS = (0.25, 1.0)
 PENALTIES = (1.0, 0.3, 0.1, 0.03, 0.01)
 
 MOST_EXACT = 6000
@@ -37,36 +37,36 @@ class Compared:
     targets: NDArray[np.int64]  #: [P] indices of genes
     amounts: NDArray[np.float64]  #: [P] how much of each target is lost
     sums: sparse.csr_array  #: [S, P] a matrix that sums over the targets of each strain
-    codes: NDArray[np.float64]  #: [S, C] categories of conditions
-    numbers: NDArray[np.float64]  #: [S, M] standardised numbers of conditions
+    codes: NDArray[np.float64]  #: [S, C] categories of covariates
+    numbers: NDArray[np.float64]  #: [S, M] standardised numbers of covariates
 
     @classmethod
-    def of(cls, strains: Strains, conditions: Conditions) -> Self:
-        """Return it for strains; ``conditions`` are those of the training strains."""
+    def of(cls, strains: Strains, covariates: Covariates) -> Self:
+        """Return it for strains; ``covariates`` are those of the training strains."""
         sums, targets = adding(owners(strains), len(strains)), strains.targets.astype(np.int64)
-        return cls(targets, lost(strains), sums, conditions.codes(strains), conditions.numbers(strains))
+        return cls(targets, lost(strains), sums, covariates.codes(strains), covariates.numbers(strains))
 
 
 @dataclass(frozen=True)
-class StrainKernelRidge(NullModel):
+class StrainKernelRidge(Baseline):
     """Predict the mean of a Gaussian process: the mean label, plus what similar training strains add.
 
     A strain with the targets v, of which the shares d_v are lost, and another one with w have in their genes
     g = Σ_vw K_vw d_v d_w exp(−(d_v − d_w)² / 2ℓ²), where K says how alike two genes are. Their covariance is
-    (1 + g + g²/2) · c: effects of conditions, of genes and of pairs of genes, all of which differ between conditions.
-    For each condition c has a factor: 1 for equal categories and ``alike`` for others, and exp(−(z − z')² / 2ℓ²M) for
+    (1 + g + g²/2) · c: effects of covariates, of genes and of pairs of genes, all of which differ between covariates.
+    For each covariate c has a factor: 1 for equal categories and ``alike`` for others, and exp(−(z − z')² / 2ℓ²M) for
     each of M standardised numbers.
     """
 
-    strength_length: float  #: ℓ of what is lost
-    alike: float  #: how alike strains of two categories are, from 0 to 1; NaN where no condition has categories
-    condition_length: float  #: ℓ of the numbers of conditions; NaN where there are none
+    activity_length: float  #: ℓ of what is lost
+    alike: float  #: how alike strains of two categories are, from 0 to 1; NaN where no covariate has categories
+    covariate_length: float  #: ℓ of the numbers of covariates; NaN where there are none
     genes: NDArray[np.int64] = field(repr=False)  #: [G] indices of the genes that training strains change, ascending
     matrix: NDArray[np.float32] = field(repr=False)  #: [N, G] K, a row for every gene
-    conditions: Conditions = field(repr=False)
+    covariates: Covariates = field(repr=False)
     train: Compared = field(repr=False)  #: [T] the training strains, or the landmarks among them
     mean: float = field(repr=False)  #: mean of the training labels
-    penalty: float = np.nan  #: variance of the noise, relative to that of the effects of conditions
+    penalty: float = np.nan  #: variance of the noise, relative to that of the effects of covariates
     limited: str = ""  #: what is left out of a large table, in words
     #: [T] coefficients of the training strains
     coefficients: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), repr=False)
@@ -83,25 +83,25 @@ class StrainKernelRidge(NullModel):
         """Yield the rows of this covariance in pieces, so that one piece at a time is in memory."""
         compared = max(self.train.sums.shape[0], len(self.train.targets) * strains.max_deletions)
         for rows in blocks(len(strains), compared):
-            part = Compared.of(strains.slice(rows.start, rows.stop), self.conditions)
+            part = Compared.of(strains.slice(rows.start, rows.stop), self.covariates)
             genes = self._of_genes(part)
-            yield (1 + genes + genes**2 / 2) * self._of_conditions(part)
+            yield (1 + genes + genes**2 / 2) * self._of_covariates(part)
 
     def _of_genes(self, part: Compared) -> NDArray[np.float64]:
         columns, amounts = np.searchsorted(self.genes, self.train.targets), self.train.amounts
         here = part.amounts[:, None]
         pairs = self.matrix[part.targets][:, columns] * (here * amounts)
-        pairs *= np.exp(-np.square((here - amounts) / self.strength_length) / 2)
+        pairs *= np.exp(-np.square((here - amounts) / self.activity_length) / 2)
         return part.sums @ (self.train.sums @ pairs.T).T
 
-    def _of_conditions(self, part: Compared) -> NDArray[np.float64]:
+    def _of_covariates(self, part: Compared) -> NDArray[np.float64]:
         found = np.ones((part.sums.shape[0], self.train.sums.shape[0]))
         for here, there in zip(part.codes.T, self.train.codes.T, strict=True):
             found *= np.where(here[:, None] == there, 1.0, self.alike)
         if part.numbers.size:
             # One exponential of a sum takes less time than a product of exponentials.
             squares = cdist(part.numbers, self.train.numbers, "sqeuclidean")
-            found *= np.exp(squares / (-2 * part.numbers.shape[1] * self.condition_length**2))
+            found *= np.exp(squares / (-2 * part.numbers.shape[1] * self.covariate_length**2))
         return found
 
 
@@ -114,13 +114,13 @@ def fit_strain_kernels(problem: Problem) -> Iterator[StrainKernelRidge]:
     strains, similarity, mean = problem.train, problem.similarity(), float(problem.y_train.mean())
     matrix, genes = SHARED + (1 - OWN - SHARED) * similarity.matrix, similarity.genes
     matrix[genes, np.arange(len(genes))] += OWN
-    conditions = Conditions.of(strains)
-    compared = Compared.of(among, conditions)
-    lengths = STRENGTH_LENGTHS if strains.strengths is not None else STRENGTH_LENGTHS[-1:]
+    covariates = Covariates.of(strains)
+    compared = Compared.of(among, covariates)
+    lengths = ACTIVITY_LENGTHS if strains.activities is not None else ACTIVITY_LENGTHS[-1:]
     alike = (0.3, 0.8) if compared.codes.size else (math.nan,)
     spans = (0.5, 1.0, 2.0, 4.0) if compared.numbers.size else (math.nan,)
     for scales in itertools.product(lengths, alike, spans):
-        model = StrainKernelRidge(*scales, genes, matrix, conditions, compared, mean, limited=limited)
+        model = StrainKernelRidge(*scales, genes, matrix, covariates, compared, mean, limited=limited)
         inner, values = model.covariance(among), problem.y_train - mean
 
         def crossed(rows: slice, model: StrainKernelRidge = model) -> NDArray[np.float64]:
@@ -132,8 +132,8 @@ def fit_strain_kernels(problem: Problem) -> Iterator[StrainKernelRidge]:
 
 def _lacks(problem: Problem) -> str | None:
     strains = problem.train
-    if strains.strengths is None and not strains.conditions:
-        return "needs strains with strengths or conditions"
+    if strains.activities is None and not strains.covariates:
+        return "needs strains with activities or covariates"
     of_each = len(strains.targets) / len(strains)
     compared = of_each**2 * min(len(strains), MOST_EXACT) ** 2
     if compared > MOST_PAIRS:

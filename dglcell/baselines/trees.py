@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.baselines.beyond_deletions import Conditions, blocks, lost, summed
-from dglcell.baselines.problem import ANY, FOLDS, MOST_STRAINS, Family, NullModel, Problem
+from dglcell.baselines.beyond_deletions import Covariates, blocks, lost, summed
+from dglcell.baselines.problem import ANY, FOLDS, MOST_STRAINS, Baseline, Family, Problem
 from dglcell.baselines.similarity import Reactions
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.data.strains import Strains
@@ -32,24 +32,24 @@ class Features:
     """Make numbers of strains: [S, F], the same for every order of their genes.
 
     They are how many genes a strain changes and how much of them it lacks in all, sums of the genes' similarities and
-    of products of these over pairs of its genes, its lost reactions, its conditions, and what additive effects predict.
+    of products of these over pairs of its genes, its lost reactions, its covariates, and what additive effects predict.
     """
 
     #: [N, A] leading singular vectors of the similarity of genes, scaled by the singular values
     of_genes: NDArray[np.float32]
     of_reactions: NDArray[np.float32]  #: [R, A] the same of the reactions that training strains lose
     reactions: Reactions | None  #: tells which reactions a strain loses; None where that is not asked
-    conditions: Conditions  #: those of the training strains
-    additive: AdditiveRidge  #: effects of genes and conditions, fitted to the training strains
+    covariates: Covariates  #: those of the training strains
+    additive: AdditiveRidge  #: effects of genes and covariates, fitted to the training strains
 
     @classmethod
     def of(cls, problem: Problem) -> Self:
         """Return the features of a problem."""
-        reactions = None if "strengths" in (problem.beyond_deletions or "") else problem.reactions
+        reactions = None if "activities" in (problem.beyond_deletions or "") else problem.reactions
         of_reactions = np.zeros((0, 0), np.float32) if reactions is None else _axes(reactions.lost(problem.train))
         additive = AdditiveRidge(ALPHA).fit(problem.train, problem.y_train)
         of_genes = _axes(problem.similarity().matrix.T)
-        return cls(of_genes, of_reactions, reactions, Conditions.of(problem.train), additive)
+        return cls(of_genes, of_reactions, reactions, Covariates.of(problem.train), additive)
 
     def without_own(self, problem: Problem) -> NDArray[np.float64]:
         """Return the features of the training strains, whose additive effects are fitted to other folds, [S, F]."""
@@ -73,8 +73,8 @@ class Features:
         if self.reactions is not None:
             found = self.reactions.lost(strains)
             columns += [np.asarray(found.sum(axis=1)).ravel(), *(found @ self.of_reactions).T]
-        conditions = self.conditions.columns(strains).toarray() if self.conditions.known else np.zeros((len(sums), 0))
-        return np.concatenate([np.stack(columns, axis=1), sums, conditions], axis=1)
+        covariates = self.covariates.columns(strains).toarray() if self.covariates.known else np.zeros((len(sums), 0))
+        return np.concatenate([np.stack(columns, axis=1), sums, covariates], axis=1)
 
 
 def _axes(matrix: Any) -> NDArray[np.float32]:
@@ -89,7 +89,7 @@ def _axes(matrix: Any) -> NDArray[np.float32]:
 
 
 @dataclass(frozen=True)
-class BoostedTrees(NullModel):
+class BoostedTrees(Baseline):
     """Predict a sum of regression trees (`sklearn.ensemble.HistGradientBoostingRegressor`)."""
 
     trees: int  #: number of trees
@@ -141,7 +141,7 @@ class BoostedTrees(NullModel):
         return found
 
 
-def _fitted(problem: Problem) -> Iterator[NullModel]:
+def _fitted(problem: Problem) -> Iterator[Baseline]:
     from sklearn.ensemble import HistGradientBoostingRegressor  # is slow to import, and needed to fit only
 
     problem = problem.labelled()

@@ -44,7 +44,7 @@ def positive(text: str) -> int:
     return natural(text, 1)
 
 
-def condition(text: str, form: str = "NAME=VALUE") -> tuple[str, str]:
+def covariate(text: str, form: str = "NAME=VALUE") -> tuple[str, str]:
     """Parse ``NAME=VALUE`` into the pair of both."""
     name, _, value = text.partition("=")
     if not name or not value:
@@ -53,15 +53,15 @@ def condition(text: str, form: str = "NAME=VALUE") -> tuple[str, str]:
 
 
 def phenotype_pair(text: str) -> tuple[str, str]:
-    """Parse two phenotypes, as `condition` parses a name and its value."""
-    return condition(text, "MODEL_PHENOTYPE=MEASURED_PHENOTYPE")
+    """Parse two phenotypes, as `covariate` parses a name and its value."""
+    return covariate(text, "MODEL_PHENOTYPE=MEASURED_PHENOTYPE")
 
 
-def strengths(text: str) -> tuple[float, ...]:
+def activities(text: str) -> tuple[float, ...]:
     """Parse numbers with commas between them, e.g. ``0.1,0.3``."""
     if re.fullmatch(r"0,[0-9]{1,18}", text):
         point, two = text.replace(",", "."), f"0.0{text[1:]}"
-        raise argparse.ArgumentTypeError(f"'{text}' has a decimal comma: write {point}, or {two} for two strengths")
+        raise argparse.ArgumentTypeError(f"'{text}' has a decimal comma: write {point}, or {two} for two activities")
     try:
         if "_" in text:
             raise ValueError
@@ -94,8 +94,8 @@ def add_raw(parser: argparse.ArgumentParser) -> None:
 
 def add_reading(parser: argparse.ArgumentParser) -> None:
     """Add the options for how a table of strains is read."""
-    add, seen = parser.add_argument, "a condition of all strains, e.g. medium=glycerol; may be repeated"
-    add("--condition", type=condition, action="append", default=[], metavar="NAME=VALUE", help=seen)
+    add, seen = parser.add_argument, "a covariate of all strains, e.g. medium=glycerol; may be repeated"
+    add("--covariate", type=covariate, action="append", default=[], metavar="NAME=VALUE", help=seen)
     add("--columns", nargs="+", default=[], metavar="COLUMN", help="columns of genes, if not gene_1, … or genes")
     add("--aliases", metavar="FILE", help="table of other names of genes (default: as in training)")
 

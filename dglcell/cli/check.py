@@ -206,12 +206,12 @@ def _of_run(path: Path, number: int) -> tuple[StrainModel, GenotypeBatch, str]:
         return trained.model, *_of_part(prepared, number)
     except (
         DglcellError
-    ):  # a trained model has no store: strains delete one to three genes, in the first of all conditions
+    ):  # a trained model has no store: strains delete one to three genes, with the first of all covariates
         genes, generator = trained.model.cell.num_nodes[GENE], torch.Generator().manual_seed(0)
         deleted = [torch.randperm(genes, generator=generator)[: 1 + i % 3].tolist() for i in range(number)]
-        seen = trained.model.config.conditions
+        seen = trained.model.config.covariates
         drawn = replace(
-            GenotypeBatch.from_lists(deleted, genes), conditions=torch.zeros(number, len(seen)) if seen else None
+            GenotypeBatch.from_lists(deleted, genes), covariates=torch.zeros(number, len(seen)) if seen else None
         )
         return trained.model, drawn, f"drawn at random, for {path}"
 

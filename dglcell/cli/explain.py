@@ -21,7 +21,7 @@ strains:
   dglcell explain RUN b0008 "icd:0.3 b0008"
   dglcell explain RUN genotypes.csv -o found.csv --picture found.png
 Write each strain as the names of its genes, with what is left of a weakened one behind it. A table is read as `predict`
-reads it. If the model sees conditions, give them as --condition NAME=VALUE or in columns of the table.
+reads it. If the model sees covariates, give them as --covariate NAME=VALUE or in columns of the table.
 
 what is shown:
 The model predicts every subset of the changes of a strain. The smallest subset with nine tenths of the whole change is
@@ -111,26 +111,26 @@ def _strains(options: argparse.Namespace, table: Path | None, predictor: Predict
 
     genes = predictor.cell.genes
     columns = GenotypeColumns.of(predictor.members[0], options.columns, options.aliases)
-    conditions = dict(options.condition)
+    covariates = dict(options.covariate)
     if table is not None:
-        return read_genotypes(table, genes, (), columns, conditions=conditions).strains
+        return read_genotypes(table, genes, (), columns, covariates=covariates).strains
     import pandas as pd
 
     genes_of = [";".join(genes_in(text, genes)) for text in options.strains]
     frame = pd.DataFrame({"genes": genes_of}, index=options.strains)  # which messages name
-    return read_strains(frame, conditions, columns, genes)[1].strains
+    return read_strains(frame, covariates, columns, genes)[1].strains
 
 
 def genes_in(text: str, genes: Vocabulary) -> list[str]:
     """Return the genes of a strain, between which are blanks, semicolons or commas; a known name may have commas."""
-    from dglcell.data.changes import split_strength
+    from dglcell.data.changes import split_activity
 
     found = []
     for word in text.replace(";", " ").split():
         parts = word.split(",")
         while parts:
             ends = range(len(parts), 1, -1)
-            whole = (n for n in ends if genes.find(split_strength(",".join(parts[:n]))[0]) in genes)
+            whole = (n for n in ends if genes.find(split_activity(",".join(parts[:n]))[0]) in genes)
             number = next(whole, 1)
             found.append(",".join(parts[:number]))
             parts = parts[number:]

@@ -21,7 +21,7 @@ INIT_EPILOG = """\
   dglcell init mine --table strains.csv --cell textbook
   dglcell init collins --screen collins2007 --split gene_disjoint
 Without a table or a screen, the command asks for them. It reads the strains, compares them with the cell graph, chooses
-settings, and writes the reason for each above it. Columns of strengths, media, conditions, alleles and guides are found
+settings, and writes the reason for each above it. Columns of activities, media, covariates, alleles and guides are found
 by their names. Genes may have other names than systematic ones. All faults of the table are listed by line. With
 --write-clean FILE, a copy without them is written, and the experiment reads the copy."""
 
@@ -49,9 +49,12 @@ def add_init(parser: argparse.ArgumentParser) -> None:
     add("--genes", nargs="+", default=[], metavar="COLUMN", help="columns of genes (default: by name)")
     add("--phenotypes", nargs="+", default=[], metavar="COLUMN", help="default: others with numbers")
     add(
-        "--strengths", nargs="*", metavar="COLUMN", help="what is left of each gene (default: by name; none: no COLUMN)"
+        "--activities",
+        nargs="*",
+        metavar="COLUMN",
+        help="what is left of each gene (default: by name; none: no COLUMN)",
     )
-    add("--conditions", nargs="*", metavar="COLUMN", help="media, doses, alleles (default: by name; none: no COLUMN)")
+    add("--covariates", nargs="*", metavar="COLUMN", help="media, doses, alleles (default: by name; none: no COLUMN)")
     add("--aliases", metavar="FILE", help="table of other names of genes, such as common ones")
     several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
     absent = 'cells that mean "not measured", such as ND; --na-values=-9 where a word begins with a minus sign'

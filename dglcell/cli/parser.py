@@ -30,7 +30,7 @@ first steps:
   dglcell train quickstart                 compute a screen, train, report
   dglcell train quickstart model.hidden=64 trainer.epochs=30
   dglcell evaluate runs/quickstart/seed-0  print the table of results again
-  dglcell baselines conf/quickstart.yaml   fit only the null models
+  dglcell baselines conf/quickstart.yaml   fit only the baselines
   dglcell check runs/quickstart/seed-0     compare its predictions with DGL
   dglcell predict runs/quickstart/seed-0 genotypes.csv --output predictions.csv
   dglcell explain runs/quickstart/seed-0 "b0008 b2464"

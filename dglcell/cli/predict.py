@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dglcell.cli.arguments import (
+    activities,
     add_device,
     add_overwrite,
     add_reading,
@@ -20,7 +21,6 @@ from dglcell.cli.arguments import (
     natural,
     positive,
     reporter,
-    strengths,
 )
 from dglcell.errors import ConfigError, aligned, count
 from dglcell.prediction import EFFECT, KINDS, PRECISIONS, RANKINGS, UNKNOWN
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 FINISHED = "its share is finished; the process that finishes last writes the output"
 
-OF_DESIGNS = ("genes", "strength", "start", "limit", "top", "precision")
+OF_DESIGNS = ("genes", "activity", "start", "limit", "top", "precision")
 """These options are of a design, and a table has none of them."""
 
 HELP = "predict phenotypes of a table of genotypes, or of all single genes, pairs or triples"
@@ -44,11 +44,11 @@ columns of the training table are read, or those in --columns. The output has th
 column predicted_PHENOTYPE for each phenotype in original units. If a row cannot be predicted, the error names its line,
 and nothing is written.
 
-strengths and conditions:
-  dglcell predict RUN genotypes.csv --condition medium=glycerol -o out.csv
-Write what is left of a weakened gene behind it, b0008:0.3, or into columns strength_1, strength_2, …, or into one
-column `strengths`. If the model sees conditions, such as the growth medium, the table has each of them in a column of
-its name, or of the name that it had in training; --condition gives one value for all rows. A row without a gene is then
+activities and covariates:
+  dglcell predict RUN genotypes.csv --covariate medium=glycerol -o out.csv
+Write what is left of a weakened gene behind it, b0008:0.3, or into columns activity_1, activity_2, …, or into one
+column `activities`. If the model sees covariates, such as the growth medium, the table has each of them in a column of
+its name, or of the name that it had in training; --covariate gives one value for all rows. A row without a gene is then
 the wild type.
 
 several seeds, and how sure:
@@ -59,9 +59,9 @@ the validation part have their measured value. Classes have a calibrated probabi
 
 a design, and the next experiments:
   dglcell predict RUN --all-triples --genes genes.txt -o predictions.parquet
-  dglcell predict RUN --all-singles --strength 0,0.1,0.3,0.5 -o doses.csv
+  dglcell predict RUN --all-singles --activity 0,0.1,0.3,0.5 -o doses.csv
   dglcell predict runs/EXPERIMENT --all-pairs --top 200 --by uncertain
-The rows are in lexicographic order of the list, each gene with each strength, or with --top in the order of a ranking:
+The rows are in lexicographic order of the list, each gene with each activity, or with --top in the order of a ranking:
 by the distance from the wild type, or by the standard deviation over seeds or the width of the interval. A command that
 was stopped continues when it is given again. If the output has no suffix, it is a folder of Parquet files.
 
@@ -81,7 +81,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         add(f"--all-{kind}", dest="designs", action="append_const", const=size, help=f"all {things}")
     add("--genes", type=Path, metavar="FILE", help="genes of the design, one name a line (default: all of the model)")
     left = "what is left of each gene of the design, e.g. 0.1,0.3 (default: nothing)"
-    add("--strength", type=strengths, metavar="S,S,…", help=left)
+    add("--activity", type=activities, metavar="S,S,…", help=left)
     add("--start", type=natural, metavar="N", help="number of the design's first strain (default: 0)")
     add("--limit", type=positive, metavar="N", help="largest number of strains (default: all)")
     add_reading(parser)
@@ -159,9 +159,9 @@ def _check(options: argparse.Namespace) -> None:
     if stray and not options.designs:
         do = "leave them out, or ask for --all-singles, --all-pairs or --all-triples"
         raise ConfigError("some options are of designs, and this is a table", got=", ".join(stray), do=do)
-    names = [name for name, _ in options.condition]
+    names = [name for name, _ in options.covariate]
     if len(set(names)) < len(names):
-        raise ConfigError("--condition gives a condition twice", got=", ".join(names), expected="each condition once")
+        raise ConfigError("--covariate gives a covariate twice", got=", ".join(names), expected="each covariate once")
     if options.designs:
         from dglcell.files.parquet import import_pyarrow
 
@@ -186,7 +186,7 @@ def _predict_table(
         trained.cell.genes,
         trained.phenotypes,
         GenotypeColumns.of(trained, options.columns, options.aliases, options.unknown),
-        conditions=dict(options.condition),
+        covariates=dict(options.covariate),
         with_spread=len(members) > 1,
         more=() if intervals is None else intervals.column_names(),
     )
@@ -211,7 +211,7 @@ def _predict_table(
 def _predict_design(
     options: argparse.Namespace, members: Sequence[Trained], intervals: Intervals | None, ranks: Ranks, output: Path
 ) -> None:
-    from dglcell.prediction.conditions import asked_of, completion_of, wild_type_in
+    from dglcell.prediction.covariates import asked_of, completion_of, wild_type_in
     from dglcell.prediction.design import Design, every_gene, read_genes
     from dglcell.prediction.predict import Ranking, choose_for_design, fitting_batch_of, predict_design, wild_type_of
 
@@ -221,8 +221,8 @@ def _predict_design(
         options.designs[0],
         options.start or 0,
         options.limit,
-        strengths=options.strength or (),
-        background=wild_type_in(asked_of(members[0]), dict(options.condition), "give each as --condition NAME=VALUE"),
+        activities=options.activity or (),
+        background=wild_type_in(asked_of(members[0]), dict(options.covariate), "give each as --covariate NAME=VALUE"),
         names=known.names,
         complete=completion_of(members[0]),
     )

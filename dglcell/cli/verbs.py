@@ -143,7 +143,7 @@ def tune(options: argparse.Namespace) -> None:
     print(f"\ntrials   {best.with_name(TABLE)}\nbest     {best}\n\nTrain with `dglcell train {best}`.")
 
 
-EVALUATE_HELP = "evaluate a trained model and the null models on its split"
+EVALUATE_HELP = "evaluate a trained model and the baselines on its split"
 
 EVALUATE_EPILOG = """\
 With --on, they are evaluated on the strains of another experiment, of which you can set keys. Strains of the training
@@ -198,10 +198,10 @@ def evaluate(options: argparse.Namespace) -> None:
         print(f"\n{printable(sentence)}")
 
 
-BASELINES_HELP = "fit the null models of an experiment without training its model"
+BASELINES_HELP = "fit the baselines of an experiment without training its model"
 
 BASELINES_EPILOG = """\
-The null models are fitted on the split of the experiment, as in a training. The results are written to
+The baselines are fitted on the split of the experiment, as in a training. The results are written to
 RUNS/EXPERIMENT/baselines.json. Kernel ridge also uses networks that you add to the cell graph:
 
   dglcell baselines conf/101-collins2007/random.yaml
@@ -210,7 +210,7 @@ RUNS/EXPERIMENT/baselines.json. Kernel ridge also uses networks that you add to 
 
 With --without-messages the command also trains the same model without a round of messages (`model.layers=0`), with the
 same seed and split, for eight times as many epochs, of which the validation part chooses the best. Its run is
-RUNS/EXPERIMENT-without-messages. From then on its scores stand among those of the null models, also in the results of a
+RUNS/EXPERIMENT-without-messages. From then on its scores stand among those of the baselines, also in the results of a
 finished run of the experiment.
 """
 

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.checks import A_STRENGTH, no_strengths
+from dglcell.checks import AN_ACTIVITY, no_activities
 from dglcell.data.table import MOST_SHOWN, Issue, Rows, by_text
 from dglcell.errors import GenotypeError, listing
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
@@ -22,11 +22,11 @@ GENES, GENE = "genes", "gene"
 """A column of the first name holds all deleted genes, separated by ``;``; so does one of the second name, where there
 are no other columns of genes."""
 
-STRENGTHS, LEARNED_STRENGTHS = "strengths", "learned_strengths"
-"""Columns of these names hold the strengths of ``GENES``, in the same order, and those that a model has learned."""
+ACTIVITIES, LEARNED_ACTIVITIES = "activities", "learned_activities"
+"""Columns of these names hold the activities of ``GENES``, in the same order, and those that a model has learned."""
 
-STRENGTH = re.compile(r"(.+):(0|1|[0-9]*[.,][0-9]+(?:e-?[0-9]+)?)")
-"""A cell with such a text holds a gene and its strength."""
+ACTIVITY = re.compile(r"(.+):(0|1|[0-9]*[.,][0-9]+(?:e-?[0-9]+)?)")
+"""A cell with such a text holds a gene and its activity."""
 
 NUMBERED = re.compile(r"gene_[0-9]{1,9}")
 """A column with such a name holds one deleted gene."""
@@ -57,10 +57,10 @@ def gene_columns(header: Sequence[str], where: str) -> list[str]:
     return sorted(numbered, key=lambda name: int(name[5:])) or single
 
 
-def strength_columns(header: Sequence[str], genes: Sequence[str], where: str) -> list[str]:
-    """Return the columns of strengths that a table has for its gene columns, in the same order; there may be none.
+def activity_columns(header: Sequence[str], genes: Sequence[str], where: str) -> list[str]:
+    """Return the columns of activities that a table has for its gene columns, in the same order; there may be none.
 
-    They are ``strength_1, …`` for ``gene_1, …``, and ``strengths`` for a single column of all genes.
+    They are ``activity_1, …`` for ``gene_1, …``, and ``activities`` for a single column of all genes.
 
     Args:
         header: column names.
@@ -68,16 +68,16 @@ def strength_columns(header: Sequence[str], genes: Sequence[str], where: str) ->
         where: the place of the table, for the message.
 
     Raises:
-        GenotypeError: a gene column has no column of strengths where others have one, or the other way round.
+        GenotypeError: a gene column has no column of activities where others have one, or the other way round.
     """
-    names = [f"strength{gene[4:]}" if NUMBERED.fullmatch(gene) else STRENGTHS for gene in genes]
-    there = [name for name in header if re.fullmatch(rf"{STRENGTHS}|strength_[0-9]{{1,9}}", name)]
+    names = [f"activity{gene[4:]}" if NUMBERED.fullmatch(gene) else ACTIVITIES for gene in genes]
+    there = [name for name in header if re.fullmatch(rf"{ACTIVITIES}|activity_[0-9]{{1,9}}", name)]
     if there and sorted(there) != sorted(names):
         raise GenotypeError(
-            f"{where}: the columns of strengths do not fit the columns of genes",
+            f"{where}: the columns of activities do not fit the columns of genes",
             got=f"{listing(there)} beside {listing(genes)}",
-            expected="`strength_1` beside `gene_1` and so on, or `strengths` beside one column of all genes",
-            do="name them so, or write strengths behind genes, e.g. b0008:0.3",
+            expected="`activity_1` beside `gene_1` and so on, or `activities` beside one column of all genes",
+            do="name them so, or write activities behind genes, e.g. b0008:0.3",
         )
     return names if there else []
 
@@ -85,12 +85,12 @@ def strength_columns(header: Sequence[str], genes: Sequence[str], where: str) ->
 # Genes of rows, and what is left of each: all tables of strains are read by this.
 
 
-def split_strength(written: str) -> tuple[str, str]:
-    """Split the text of a cell, e.g. ``b0008:0.3``, into gene and strength; the strength may be empty.
+def split_activity(written: str) -> tuple[str, str]:
+    """Split the text of a cell, e.g. ``b0008:0.3``, into gene and activity; the activity may be empty.
 
     It is 0, 1, or a number with a decimal point or comma, since a name may itself have a colon before a number.
     """
-    found = STRENGTH.fullmatch(written)
+    found = ACTIVITY.fullmatch(written)
     return (found[1].strip(), found[2]) if found else (written, "")
 
 
@@ -103,7 +103,7 @@ def _parsed(cell: str, amount: str, *, several: bool) -> tuple[list[str], list[s
     """Return the genes of a cell, what is left of each as it is written, and what is wrong with the first wrong pair.
 
     Args:
-        amount: the cell of strengths beside it; empty where there is none.
+        amount: the cell of activities beside it; empty where there is none.
         several: whether a cell may hold several genes.
     """
     genes, left, wrong = list[str](), list[str](), ""
@@ -111,9 +111,9 @@ def _parsed(cell: str, amount: str, *, several: bool) -> tuple[list[str], list[s
         [part.strip() for part in (text.split(WITHIN_CELL) if several else [text])] for text in (cell, amount)
     )
     for one, of in itertools.zip_longest(cells, amounts, fillvalue=""):
-        gene, behind = split_strength(one)
+        gene, behind = split_activity(one)
         if of and (behind or not gene) and not wrong:
-            wrong = f"a strength {'is given twice' if gene else 'has no gene'}: '{one}' and '{of}'"
+            wrong = f"an activity {'is given twice' if gene else 'has no gene'}: '{one}' and '{of}'"
         if gene:
             genes.append(gene)
             left.append((of or behind).replace(",", "."))
@@ -151,12 +151,12 @@ class Changes:
         return names, [""] * len(names) if self.left is None else self.left[part]
 
     @property
-    def strengths(self) -> NDArray[np.float32] | None:
+    def activities(self) -> NDArray[np.float32] | None:
         """Return what is left of each gene of all rows; None where no row says it. One that is no amount is 0."""
         if self.left is None:
             return None
         values = _amounts(self.left)
-        return np.where(no_strengths(values), np.float32(0), values)
+        return np.where(no_activities(values), np.float32(0), values)
 
     def unknown(self, genes: Vocabulary) -> list[str]:
         """Return the written names that no gene has."""
@@ -197,7 +197,7 @@ def _of_several(name: str) -> str:
 def read_changes(
     rows: Rows,
     genes: Sequence[str],
-    strengths: Sequence[str] = (),
+    activities: Sequence[str] = (),
     aliases: AliasTable | None = None,
     known: Vocabulary | None = None,
     ignored: Sequence[str] = (),
@@ -208,20 +208,20 @@ def read_changes(
 
     Args:
         rows: the table.
-        genes: the columns of genes; a single one may hold several genes, separated by ``;``. A strength may stand
+        genes: the columns of genes; a single one may hold several genes, separated by ``;``. An activity may stand
             behind a gene, ``b0008:0.3``. There may be none.
-        strengths: the columns of strengths, in the same order; there may be none. They may have decimal commas.
+        activities: the columns of activities, in the same order; there may be none. They may have decimal commas.
         aliases: other names of genes.
         known: the genes of the cell graph, with their other names; those of ``aliases`` where None.
         ignored: names that do not count as deleted, as those of controls; ``*`` stands for any text in them.
-        may_be_empty: whether a strain may change no gene, because it may differ by its conditions.
+        may_be_empty: whether a strain may change no gene, because it may differ by its covariates.
 
     Raises:
         DataError: a column is missing.
     """
     import pandas as pd
 
-    row, written, left, wrong = _written(rows, genes, strengths)
+    row, written, left, wrong = _written(rows, genes, activities)
     aliases = aliases or AliasTable()
     among = aliases.targets if known is None else known
     distinct = list(dict.fromkeys(written))
@@ -245,14 +245,14 @@ def read_changes(
     )
     # A row of a control, which is ignored, is the wild type.
     blank = [] if may_be_empty or not genes else sorted({*range(len(rows))} - {*row})
-    bad = np.flatnonzero(no_strengths(_amounts(amounts)))
+    bad = np.flatnonzero(no_activities(_amounts(amounts)))
     no_amounts = [
-        (f"'{amounts[i]}' is no strength of a gene, which is {A_STRENGTH}", int(changes.row_of[i])) for i in bad
+        (f"'{amounts[i]}' is no activity of a gene, which is {AN_ACTIVITY}", int(changes.row_of[i])) for i in bad
     ]
     of_several = changes.where(name for name in meant if name in {*ambiguous, *several})
     changes.issues.extend([
         *rows.issues({"no gene is deleted": blank}, "remove the row, or check `genes` and `ignore_genes`"),
-        *rows.issues(by_text(wrong), "write one strength for each gene, behind its name or in a column"),
+        *rows.issues(by_text(wrong), "write one activity for each gene, behind its name or in a column"),
         *_twice(changes),
         *rows.issues(by_text(no_amounts), "mend the cell; leave it empty for a deletion"),
         *rows.issues({_of_several(n): where for n, where in of_several.items()}, "replace them by systematic names"),
@@ -261,12 +261,12 @@ def read_changes(
 
 
 def _written(
-    rows: Rows, genes: Sequence[str], strengths: Sequence[str]
+    rows: Rows, genes: Sequence[str], activities: Sequence[str]
 ) -> tuple[list[int], list[str], list[str], list[tuple[str, int]]]:
-    """Return row, name and strength of all changes as they are written, P each, and what is wrong in which rows."""
+    """Return row, name and activity of all changes as they are written, P each, and what is wrong in which rows."""
     parsed = functools.cache(functools.partial(_parsed, several=len(genes) == 1))
     columns = [rows.column(name, "genes").tolist() for name in genes]
-    of_left = [rows.column(name, "strengths").tolist() for name in strengths] or [[""] * len(rows)] * len(genes)
+    of_left = [rows.column(name, "activities").tolist() for name in activities] or [[""] * len(rows)] * len(genes)
     row, names, left, wrong = list[int](), list[str](), list[str](), list[tuple[str, int]]()
     for number, (cells, amounts) in enumerate(zip(zip(*columns, strict=True), zip(*of_left, strict=True), strict=True)):
         for cell, amount in zip(cells, amounts, strict=True):
@@ -290,7 +290,7 @@ def _twice(changes: Changes) -> list[Issue]:
         same = [pair for pair, of in zip(written, meant, strict=True) if of == gene]
         how = "deleted twice"
         if any(left for _, left in same):
-            how = f"changed twice, with strengths {listing(left or '0' for _, left in same)}"
+            how = f"changed twice, with activities {listing(left or '0' for _, left in same)}"
         also = sorted({name for name, _ in same})
         said.append((f"gene '{gene}' is {how}" + (f" (written {listing(also)})" if also != [gene] else ""), row))
     do = "remove the row or the repeated gene; two alleles of one gene are one gene here"
@@ -308,19 +308,19 @@ def number_of(text: str) -> float:
     return float(text)
 
 
-def strength_of(written: object) -> float:
-    """Return the strength that a text or a number says, 0 where it is empty; it may have a decimal comma.
+def activity_of(written: object) -> float:
+    """Return the activity that a text or a number says, 0 where it is empty; it may have a decimal comma.
 
     Raises:
-        GenotypeError: it says no strength.
+        GenotypeError: it says no activity.
     """
     try:
-        strength = number_of(str(written).replace(",", ".") or "0")
+        activity = number_of(str(written).replace(",", ".") or "0")
     except ValueError:
-        strength = math.nan
-    if no_strengths(np.array(strength)) or strength > float(np.finfo(np.float32).max):
-        raise GenotypeError("a strength is no amount", got=f"'{written}'", expected=A_STRENGTH)
-    return strength
+        activity = math.nan
+    if no_activities(np.array(activity)) or activity > float(np.finfo(np.float32).max):
+        raise GenotypeError("an activity is no amount", got=f"'{written}'", expected=AN_ACTIVITY)
+    return activity
 
 
 def list_genotypes(strains: Iterable[Iterable[str]]) -> list[list[str]]:

@@ -18,21 +18,21 @@ Array = Any
 """This is an array of numpy or a tensor of torch."""
 
 PHENOTYPE, P_VALUE, SD, REPLICATES, ROW, CROSS = "phenotype", "p_value", "sd", "replicates", "row", "cross"
-CONDITION, SEEN, BLOCKED = "condition", "seen", "blocked"
+COVARIATE, SEEN, BLOCKED = "covariate", "seen", "blocked"
 MEASURED = (PHENOTYPE, P_VALUE, SD, REPLICATES)
 """Columns of these kinds hold measurements in float32, and NaN where nothing was measured."""
 
-STORED = (*MEASURED, CONDITION)
+STORED = (*MEASURED, COVARIATE)
 """A store keeps columns of these kinds in this order, all in float32."""
 
 MEDIUM = "medium"
-"""The condition of this name is the growth medium, which a cell graph may know by its exchange reactions."""
+"""The covariate of this name is the growth medium, which a cell graph may know by its exchange reactions."""
 
 COMPUTED = "computed"
-"""Provenance has under this parameter which conditions a simulator has computed, and how."""
+"""Provenance has under this parameter which covariates a simulator has computed, and how."""
 
-COUNTS, TARGETS, STRENGTHS = ("counts",), ("genes",), ("strengths",)
-"""Hashes and stores give these labels to what is no column: numbers of targets, targets, and their strengths."""
+COUNTS, TARGETS, ACTIVITIES = ("counts",), ("genes",), ("activities",)
+"""Hashes and stores give these labels to what is no column: numbers of targets, targets, and their activities."""
 
 
 class Column(NamedTuple):
@@ -40,11 +40,11 @@ class Column(NamedTuple):
 
     #: one of ``STORED``; or ``ROW``, the number of the strain in its store; or ``CROSS``, int64, equal where the same
     #: two strains were crossed, so that equal numbers are one measurement listed twice; or ``SEEN``, [S, C], the
-    #: conditions as a model sees them (`Strains.with_conditions`); or ``BLOCKED``, [S, K], the reaction nodes that a
+    #: covariates as a model sees them (`Strains.with_covariates`); or ``BLOCKED``, [S, K], the reaction nodes that a
     #: strain loses because it loses others (`dglcell.training.prepare`)
     kind: str
-    name: str = ""  #: the phenotype that it is, or belongs to; or the condition
-    #: names that the values of a condition are indices of; none where they are numbers
+    name: str = ""  #: the phenotype that it is, or belongs to; or the covariate
+    #: names that the values of a covariate are indices of; none where they are numbers
     categories: tuple[str, ...] = ()
 
     @property
@@ -62,17 +62,17 @@ def columns_of(**kinds: Mapping[str, Array]) -> dict[Column, Array]:
     return {Column(kind, name): values for kind in MEASURED for name, values in kinds.get(kind, {}).items()}
 
 
-def condition_columns(conditions: Mapping[str, ArrayLike]) -> dict[Column, NDArray[np.float32]]:
-    """Return columns of conditions from their values, in the order of their names.
+def covariate_columns(covariates: Mapping[str, ArrayLike]) -> dict[Column, NDArray[np.float32]]:
+    """Return columns of covariates from their values, in the order of their names.
 
     Args:
-        conditions: name → [S] numbers, or texts, whose distinct values become categories.
+        covariates: name → [S] numbers, or texts, whose distinct values become categories.
 
     Raises:
         DataError: a value is missing, a number is not finite, or a text is empty.
     """
     columns = {}
-    for name, given in sorted(conditions.items()):
+    for name, given in sorted(covariates.items()):
         values, categories = np.asarray(given), tuple[str, ...]()
         numeric = values.dtype.kind in "biuf"
         most = float(np.finfo(np.float32).max)
@@ -84,15 +84,15 @@ def condition_columns(conditions: Mapping[str, ArrayLike]) -> dict[Column, NDArr
         if not usable.all():
             number = int(np.argmin(usable))
             raise DataError(
-                f"strain {number}: condition '{name}' is {'not a finite number' if numeric else 'missing'}",
+                f"strain {number}: covariate '{name}' is {'not a finite number' if numeric else 'missing'}",
                 got=str(values[number]),
                 expected="a number for every strain, or a text for every strain",
-                do="give the condition of every strain, or leave such strains out",
+                do="give the covariate of every strain, or leave such strains out",
             )
         if not numeric:
             found, values = np.unique(values.astype(str), return_inverse=True)
-            check_names(f"category of condition '{name}'", categories := tuple(map(str, found)))
-        columns[Column(CONDITION, name, categories)] = values.astype(np.float32)
+            check_names(f"category of covariate '{name}'", categories := tuple(map(str, found)))
+        columns[Column(COVARIATE, name, categories)] = values.astype(np.float32)
     return columns
 
 

@@ -35,7 +35,7 @@ KINDS = {
     "deletions": "every test strain has more deletions than any training strain. The result shows whether the effects "
     "of many deletions can be predicted from few. The genes and subsets of the deletions of test strains occur in "
     "training. The model was chosen on strains with few deletions, which look easier than the test strains",
-    "condition": "test strains have values of a condition, such as media or alleles, that no training strain has. The "
+    "covariate": "test strains have values of a covariate, such as media or alleles, that no training strain has. The "
     "model can know such a value only from the cell graph, or from numbers that describe it",
     "file": "the parts come from a file, and what the test part shows depends on how the file was made",
     "none": "every strain trains. There is no test part, so that nothing says how good the predictions are",
@@ -51,7 +51,7 @@ HARDER_THAN_VALIDATION = "Validation strains look easier than test strains, so {
 CALIBRATES = {
     "pair_disjoint": NEW_AS_VALIDATION.replace("{things}", "query pairs"),
     "gene_disjoint": NEW_AS_VALIDATION.replace("{things}", "new genes"),
-    "condition": NEW_AS_VALIDATION.replace("{things}", "new conditions"),
+    "covariate": NEW_AS_VALIDATION.replace("{things}", "new covariates"),
     "gene_split_1": HARDER_THAN_VALIDATION,
     "gene_split_2": HARDER_THAN_VALIDATION,
     "deletions": HARDER_THAN_VALIDATION,
@@ -59,7 +59,7 @@ CALIBRATES = {
 }
 """This maps a kind of split to why intervals of its validation part promise less on the test part, where they do."""
 
-ALIKE_EVERYWHERE = ("condition",)
+ALIKE_EVERYWHERE = ("covariate",)
 """On splits of these kinds all intervals are equally wide: what is difficult in the media of validation strains says
 nothing of the media of test strains."""
 
@@ -69,7 +69,7 @@ NONE = "none"
 EVALUATED = ("validation", "test")
 """A model is evaluated on these parts, where the split has them."""
 
-FOLDED = ("random", "stratified", "pair_disjoint", "gene_disjoint", "condition")
+FOLDED = ("random", "stratified", "pair_disjoint", "gene_disjoint", "covariate")
 GENE_SPLITS = {"gene_split_1": ("any", 40), "gene_split_2": ("all", 400)}
 """This maps gene splits of DANGO to the rule by which test genes make a strain a test strain, and to the number of
 genes that are drawn."""
@@ -109,7 +109,7 @@ class SubsetConfig:
 class SplitConfig:
     """Configure how strains are divided into training, validation and test."""
 
-    kind: Kind = "random"  # random, stratified, pair|gene_disjoint, gene_split_1|2, deletions, condition, file or none
+    kind: Kind = "random"  # random, stratified, pair|gene_disjoint, gene_split_1|2, deletions, covariate, file or none
     fractions: Fractions = field(default_factory=lambda: [0.8, 0.1, 0.1])  # shares of training, validation and test
     seed: Seed = 42  # seed of the shuffle
     by_deletions: bool = True  # not for stratified, gene_disjoint: keep the fractions for each number of deletions
@@ -119,8 +119,8 @@ class SplitConfig:
     test_genes: Count | None = None  # gene_split_1, gene_split_2: number of held-out genes; null: 40 and 400
     max_deletions: Count | None = None  # deletions: most deletions of a strain that is not in the test part; null: 2
     all_train: int | None = None  # deletions: strains with this number of deletions or fewer all train; null: none
-    condition: str | None = None  # condition: which condition has other values in each part, such as medium
-    test_values: list[str] = field(default_factory=list)  # condition: values of the test strains; []: drawn
+    covariate: str | None = None  # covariate: which covariate has other values in each part, such as medium
+    test_values: list[str] = field(default_factory=list)  # covariate: values of the test strains; []: drawn
     path: str | None = None  # file: a run's split.npz, or JSON {train, val, test} with numbers of strains
     unlisted: Unlisted = "refuse"  # file: what to do with strains that a JSON file does not list: refuse | unused
     subset: SubsetConfig | None = None  # keep only some strains
@@ -163,7 +163,7 @@ class SplitConfig:
                 got=self.all_train,
                 expected=f"1 or more, and less than `{key}.max_deletions`",
             )
-        for kind, name, example in (("condition", "condition", "medium"), ("file", "path", "split.npz")):
+        for kind, name, example in (("covariate", "covariate", "medium"), ("file", "path", "split.npz")):
             if (self.kind == kind) != (getattr(self, name) is not None):
                 raise ConfigError(
                     f"`{key}.kind: {kind}` and `{key}.{name}` go together",
@@ -171,9 +171,9 @@ class SplitConfig:
                     do=f"give both, e.g. `{key}.kind={kind} {key}.{name}={example}`, or another kind and "
                     f"`{key}.{name}=null`",
                 )
-        if self.test_values and (self.kind != "condition" or self.folds is not None):
+        if self.test_values and (self.kind != "covariate" or self.folds is not None):
             raise ConfigError(
-                f"`{key}.test_values` is for a condition split without folds", got=self.kind, expected="condition"
+                f"`{key}.test_values` is for a covariate split without folds", got=self.kind, expected="covariate"
             )
 
 

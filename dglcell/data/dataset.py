@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Sampler
 
-from dglcell.data.columns import CONDITION, PHENOTYPE, ROW, SEEN, Column, translated
+from dglcell.data.columns import COVARIATE, PHENOTYPE, ROW, SEEN, Column, translated
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, count, did_you_mean
 from dglcell.graph.names import refuse_names
@@ -61,7 +61,7 @@ def strains_of_cell(
     if dropped:
         log.info("%s left out: the cell graph lacks %s", count(dropped, "strain"), count(len(names), "gene"))
     units = {column.name: strains.units.get(column.name, "") for column in columns}
-    columns |= {column: values for column, values in strains.columns.items() if column.kind in (CONDITION, SEEN)}
+    columns |= {column: values for column, values in strains.columns.items() if column.kind in (COVARIATE, SEEN)}
     columns[Column(ROW)] = np.arange(len(strains))
     usable = strains.with_(names=vocabulary.names, targets=targets, columns=columns, units=units)
     return (usable if keep.all() else usable.take(np.flatnonzero(keep))).to("cpu")

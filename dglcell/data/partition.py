@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from dglcell.data.columns import CONDITION
+from dglcell.data.columns import COVARIATE
 from dglcell.data.config import TEST, TRAIN, UNUSED, VALIDATION
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, did_you_mean, listing
@@ -91,14 +91,14 @@ def gene_set_keys(table: Strains) -> Keys:
 
 
 def strain_keys(table: Strains) -> Keys:
-    """Return a key of each strain, [S], equal where genes, their strengths and all conditions are.
+    """Return a key of each strain, [S], equal where genes, their activities and all covariates are.
 
-    They are keys of gene sets where strains have neither strengths nor conditions.
+    They are keys of gene sets where strains have neither activities nor covariates.
     """
     keys = gene_set_keys(table)
-    if table.strengths is not None:
-        keys = keys + table.total(shuffled(gene_keys(table.names)[table.targets] ^ number_keys(table.strengths), 0))
-    for name, values in table.of_kind(CONDITION).items():
+    if table.activities is not None:
+        keys = keys + table.total(shuffled(gene_keys(table.names)[table.targets] ^ number_keys(table.activities), 0))
+    for name, values in table.of_kind(COVARIATE).items():
         keys = shuffled(keys ^ gene_keys([name])[0], 0) + number_keys(values)
     return keys
 
@@ -116,28 +116,28 @@ def query_pair_keys(table: Strains) -> tuple[NDArray[np.int64], Keys]:
 
 
 def random_parts(table: Strains, bins: Bins, seed: int, by_deletions: bool) -> Parts:
-    """Divide at random; strains with the same genes, strengths and conditions share a part."""
+    """Divide at random; strains with the same genes, activities and covariates share a part."""
     level = table.num_deletions if by_deletions else np.zeros(len(table), np.int64)
     return bins.parts_of(fill_levels(shuffled(strain_keys(table), seed), level, bins.shares))
 
 
-def condition_parts(
-    table: Strains, bins: Bins, seed: int, condition: str, test_values: Sequence[str], by_deletions: bool
+def covariate_parts(
+    table: Strains, bins: Bins, seed: int, covariate: str, test_values: Sequence[str], by_deletions: bool
 ) -> Parts:
-    """Divide by the values of a condition, so that no test value occurs in training.
+    """Divide by the values of a covariate, so that no test value occurs in training.
 
     Values are dealt into ``bins`` with all their strains. With ``test_values`` these are training and validation alone,
     which the strains of other values are dealt into, as by `random_parts`.
 
     Raises:
-        DataError: strains do not have the condition, or no strain has a test value.
+        DataError: strains do not have the covariate, or no strain has a test value.
     """
-    column = next((c for c in table.columns if c.kind == CONDITION and c.name == condition), None)
+    column = next((c for c in table.columns if c.kind == COVARIATE and c.name == covariate), None)
     if column is None:
         raise DataError(
-            f"the condition split needs a condition '{condition}'",
-            got=listing(table.conditions) or "strains without conditions",
-            do="name a column in `data.source.csv.conditions`, or another condition in `split.condition`",
+            f"the covariate split needs a covariate '{covariate}'",
+            got=listing(table.covariates) or "strains without covariates",
+            do="name a column in `data.source.csv.covariates`, or another covariate in `split.covariate`",
         )
     numbers, which = np.unique(table.columns[column], return_inverse=True)
     values = [column.categories[int(number)] if column.categories else f"{number:g}" for number in numbers]
@@ -146,7 +146,7 @@ def condition_parts(
     unknown = [value for value in test_values if value not in values]
     if unknown:
         raise DataError(
-            f"`split.test_values`: no strain has the {condition} '{unknown[0]}'",
+            f"`split.test_values`: no strain has the {covariate} '{unknown[0]}'",
             expected=f"among {listing(values)}",
             do=did_you_mean(unknown[0], values),
         )
@@ -265,7 +265,7 @@ def stratified_parts(table: Strains, bins: Bins, seed: int) -> Parts:
     phenotypes. This is what torchcell's ``CellDataModule`` (seed 42) aims at with an independent cut of each key;
     its own draws are read from its files (`split.kind: file`).
 
-    Strains with the same genes, strengths and conditions share a part, and count as one that has all their phenotypes.
+    Strains with the same genes, activities and covariates share a part, and count as one that has all their phenotypes.
     """
     order = shuffled(strain_keys(table), seed)
     _, first, group = np.unique(order, return_index=True, return_inverse=True)

@@ -20,7 +20,7 @@ from dglcell.data.config import GENE_SPLITS, NONE, PARTS, TRAIN, TRAINED_DELETIO
 from dglcell.data.partition import (
     Bins,
     Parts,
-    condition_parts,
+    covariate_parts,
     deletions_parts,
     gene_disjoint_parts,
     gene_fold_parts,
@@ -288,11 +288,11 @@ def divide(config: SplitConfig, table: Strains) -> tuple[Parts, dict[str, Any]]:
         if config.folds is not None and config.fold is not None:
             return gene_fold_parts(table, config.folds, config.fold, seed, config.genes_rule), parameters
         return gene_disjoint_parts(table, fractions, seed, config.genes_rule), parameters
-    if config.kind == "condition":
-        assert config.condition is not None
-        parameters |= {"condition": config.condition, "test_values": list(config.test_values)}
+    if config.kind == "covariate":
+        assert config.covariate is not None
+        parameters |= {"covariate": config.covariate, "test_values": list(config.test_values)}
         bins = Bins.of_training(fractions) if config.test_values else bins
-        parts = condition_parts(table, bins, seed, config.condition, config.test_values, config.by_deletions)
+        parts = covariate_parts(table, bins, seed, config.covariate, config.test_values, config.by_deletions)
         return parts, parameters
     parameters["by_deletions"] = config.by_deletions
     if config.kind in GENE_SPLITS:

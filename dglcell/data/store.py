@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.columns import (
-    CONDITION,
+    ACTIVITIES,
     COUNTS,
+    COVARIATE,
     PHENOTYPE,
-    STRENGTHS,
     TARGETS,
     Column,
     Provenance,
@@ -36,7 +36,7 @@ from dglcell.graph.vocabulary import Vocabulary
 # ======== ===========================================================================================
 # counts   uint8, number of targets of each strain; a single one where all strains of the value have as many
 # genes    uint16 (uint32 from 65,536 names on), targets strain after strain, in the order of the source
-# others   float32, little-endian: strengths of targets, where some are not deleted, and columns of strains
+# others   float32, little-endian: activities of targets, where some are not deleted, and columns of strains
 # meta     JSON
 # ======== ===========================================================================================
 #
@@ -56,8 +56,8 @@ def value_key(value: int, column: int) -> bytes:
 class StoreMeta:
     """Describe everything in a store but its columns."""
 
-    #: what each column is, and the sha256 of its bytes: numbers of targets, targets, their strengths where some are not
-    #: deleted, phenotypes, what belongs to these, and conditions
+    #: what each column is, and the sha256 of its bytes: numbers of targets, targets, their activities where some are not
+    #: deleted, phenotypes, what belongs to these, and covariates
     columns: tuple[tuple[tuple[str, ...], str], ...]
     values: tuple[int, ...]  #: number of strains in each value of a column
     deletions: int  #: targets of all strains together
@@ -85,9 +85,9 @@ class StoreMeta:
         return tuple(label[1] for label, _ in self.columns if label[0] == kind and len(label) > 1)
 
     @property
-    def conditions(self) -> dict[str, tuple[str, ...]]:
-        """Return the conditions: name → categories, none where values are numbers."""
-        return {label[1]: label[2:] for label, _ in self.columns if label[0] == CONDITION}
+    def covariates(self) -> dict[str, tuple[str, ...]]:
+        """Return the covariates: name → categories, none where values are numbers."""
+        return {label[1]: label[2:] for label, _ in self.columns if label[0] == COVARIATE}
 
     @property
     def phenotypes(self) -> tuple[str, ...]:
@@ -246,9 +246,9 @@ class Store:
             found = {label: self._column(transaction, number) for number, (label, _) in enumerate(meta.columns)}
         offsets = np.zeros(meta.strains + 1, np.int64)
         np.cumsum(found.pop(COUNTS), out=offsets[1:])
-        targets, strengths = found.pop(TARGETS), found.pop(STRENGTHS, None)
+        targets, activities = found.pop(TARGETS), found.pop(ACTIVITIES, None)
         columns = {Column(kind, name, tuple(more)): values for (kind, name, *more), values in found.items()}
-        return Strains(meta.names, targets, offsets, columns, meta.units, meta.provenance, strengths)
+        return Strains(meta.names, targets, offsets, columns, meta.units, meta.provenance, activities)
 
     def _column(self, transaction: lmdb.Transaction, number: int) -> NDArray[Any]:
         meta = self.meta

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dglcell
-from dglcell.data.columns import CONDITION, COUNTS, P_VALUE, PHENOTYPE, REPLICATES, SD, TARGETS, hashes
+from dglcell.data.columns import COUNTS, COVARIATE, P_VALUE, PHENOTYPE, REPLICATES, SD, TARGETS, hashes
 from dglcell.data.store import DATA_FILE, HASH_FILE, META_KEY, Store, StoreMeta, value_key
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, GenotypeError
@@ -107,7 +107,7 @@ def _refuse_to_replace(path: Path) -> None:
         )
 
 
-# The checks of strains that enter a store, made once so that nothing downstream has to make them. Conditions have been
+# The checks of strains that enter a store, made once so that nothing downstream has to make them. Covariates have been
 # checked with their source.
 
 
@@ -116,7 +116,7 @@ EXPECTED = {
     P_VALUE: "a number from 0 to 1, or nothing",
     SD: "a finite number, 0 or more, or nothing",
     REPLICATES: "a whole number, 0 or more",
-    CONDITION: "a finite number for every strain",
+    COVARIATE: "a finite number for every strain",
 }
 
 
@@ -131,8 +131,8 @@ def _check(strains: Strains) -> None:
     if stray:
         what = f"a column belongs to a phenotype that is not there: {' of '.join(stray[0])}"
         raise DataError(what, expected=f"some of {', '.join(phenotypes)}")
-    # With conditions, a strain without deletions is the wild type in some condition.
-    few, many = (counts == 0) & (not strains.conditions), counts > MOST_TARGETS
+    # With covariates, a strain without deletions is the wild type with some covariate.
+    few, many = (counts == 0) & (not strains.covariates), counts > MOST_TARGETS
     for what, wrong in (("deletes no gene", few), ("deletes too many genes", many)):
         if wrong.any():
             strain = int(np.argmax(wrong))
@@ -159,8 +159,8 @@ def _check_stored(stored: Mapping[tuple[str, ...], NDArray[Any]], names: Vocabul
     for (kind, *rest), values in stored.items():
         if kind not in EXPECTED:
             continue
-        wrong = ~np.isfinite(values) if kind == CONDITION else np.isinf(values)
-        if kind == CONDITION and rest[1:]:
+        wrong = ~np.isfinite(values) if kind == COVARIATE else np.isinf(values)
+        if kind == COVARIATE and rest[1:]:
             wrong = ~np.isin(values, np.arange(len(rest) - 1))
         elif kind == P_VALUE:
             wrong = (values < 0) | (values > 1)

@@ -12,27 +12,27 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dglcell.checks import A_STRENGTH, no_strengths
-from dglcell.data.changes import gene_columns, list_genotypes, read_changes, strength_columns
+from dglcell.checks import AN_ACTIVITY, no_activities
+from dglcell.data.changes import activity_columns, gene_columns, list_genotypes, read_changes
 from dglcell.data.columns import (
+    ACTIVITIES,
     BLOCKED,
     COMPUTED,
-    CONDITION,
     COUNTS,
+    COVARIATE,
     MEASURED,
     PHENOTYPE,
     ROW,
     SEEN,
     STORED,
-    STRENGTHS,
     TARGETS,
     Array,
     Column,
     Provenance,
     check_names,
     columns_of,
-    condition_columns,
     content_hash,
+    covariate_columns,
     hashes,
     stored_numbers,
     target_dtype,
@@ -56,7 +56,7 @@ class Strains:
     """Hold S strains: what each one changes, and what is known of it.
 
     Targets of a strain keep the order of the source: query genes first, array gene last. Arrays are numpy's; `to`
-    gives the same record in tensors. Conditions of strains, such as a growth medium or a temperature, are columns.
+    gives the same record in tensors. Covariates of strains, such as a growth medium or a temperature, are columns.
 
     >>> import dglcell
     >>> len(dglcell.Strains.from_names([["b0008", "b2464"], ["b0727"]]))
@@ -76,7 +76,7 @@ class Strains:
     provenance: Provenance = field(default_factory=lambda: Provenance("python"))  #: where the strains came from
     #: [P] float32, what is left of each target: 0 of a deleted one, 0.3 after a knock-down, 1 in the wild type, more
     #: where it is overexpressed. None where all are deleted.
-    strengths: Array | None = None
+    activities: Array | None = None
 
     def __post_init__(self) -> None:
         check_names("gene", tuple(self.names))
@@ -89,19 +89,21 @@ class Strains:
         if len(targets) and not 0 <= (least := targets.min()) <= (most := targets.max()) < len(self.names):
             got, expected = f"{least} … {most}", f"0 … {len(self.names) - 1}"
             raise DataError("strains: targets outside their names", got=got, expected=expected)
-        if self.strengths is not None and len(self.strengths) != len(targets):
-            raise DataError("strains: strengths do not fit the targets", got=len(self.strengths), expected=len(targets))
+        if self.activities is not None and len(self.activities) != len(targets):
+            raise DataError(
+                "strains: activities do not fit the targets", got=len(self.activities), expected=len(targets)
+            )
         for column, values in self.columns.items():
             if len(values) != len(self):
                 what = f"strains: column '{column.name}' has the wrong length"
                 raise DataError(what, got=len(values), expected=len(self))
-        if self.strengths is not None and (wrong := no_strengths(self.strengths)).any():
+        if self.activities is not None and (wrong := no_activities(self.activities)).any():
             place = int(np.argmax(wrong))
             raise GenotypeError(
-                f"strain {int(np.searchsorted(offsets, place, side='right')) - 1}: the strength of gene "
+                f"strain {int(np.searchsorted(offsets, place, side='right')) - 1}: the activity of gene "
                 f"'{self.names[targets[place]]}' is no amount",
-                got=float(self.strengths[place]),
-                expected=A_STRENGTH,
+                got=float(self.activities[place]),
+                expected=AN_ACTIVITY,
                 do="leave a gene out that the strain does not change",
             )
 
@@ -125,7 +127,7 @@ class Strains:
         cell: CellGraph | None = None,
         *,
         phenotypes: Mapping[str, ArrayLike] | None = None,
-        conditions: Mapping[str, ArrayLike] | None = None,
+        covariates: Mapping[str, ArrayLike] | None = None,
         units: Mapping[str, str] | None = None,
     ) -> Self:
         """Make strains from lists of gene names.
@@ -134,27 +136,27 @@ class Strains:
         >>> strains = Strains.from_names([["b0008", "b2464"], ["b0727"]], phenotypes={"fitness": [0.1, 0.9]})
         >>> strains.num_deletions.tolist()
         [2, 1]
-        >>> Strains.from_names([{"b0008": 0.3}, ["b0727"]]).strengths.tolist()
+        >>> Strains.from_names([{"b0008": 0.3}, ["b0727"]]).activities.tolist()
         [0.30000001192092896, 0.0]
 
         Args:
-            strains: the deleted genes of each; or gene → strength, as in ``strengths`` of the record.
+            strains: the deleted genes of each; or gene → activity, as in ``activities`` of the record.
             cell: whose genes they have to be, under any name that it knows; not checked where None.
             phenotypes: name → a number for each strain, NaN where not measured.
-            conditions: name → a number or a text for each strain; the one of the name ``medium`` is its growth medium.
+            covariates: name → a number or a text for each strain; the one of the name ``medium`` is its growth medium.
             units: phenotype → unit.
 
         Raises:
-            GenotypeError: the cell lacks a gene, or a strength is no amount.
-            DataError: a phenotype has more or fewer numbers than there are strains, or an infinite one; or a condition
+            GenotypeError: the cell lacks a gene, or an activity is no amount.
+            DataError: a phenotype has more or fewer numbers than there are strains, or an infinite one; or a covariate
                 is missing.
         """
         listed = list(strains)
         genotypes = list_genotypes(listed)
-        strengths = None
+        activities = None
         if any(isinstance(strain, Mapping) for strain in listed):
             left = (strain.values() if isinstance(strain, Mapping) else [0.0] * len(strain) for strain in listed)
-            strengths = np.fromiter(chain.from_iterable(left), np.float32)
+            activities = np.fromiter(chain.from_iterable(left), np.float32)
         if cell is not None:
             genotypes = [[cell.genes.find(gene) for gene in genes] for genes in genotypes]
             unknown = ((i, gene) for i, genes in enumerate(genotypes) for gene in genes if gene not in cell.genes)
@@ -162,8 +164,8 @@ class Strains:
                 raise GenotypeError(f"strain {number}: unknown gene '{gene}'{cell.genes.suggestion(gene)}")
         vocabulary = Vocabulary.of(chain.from_iterable(genotypes))
         made = cls.from_indices(vocabulary.names, [[vocabulary.index(gene) for gene in genes] for genes in genotypes])
-        columns = {**_label_columns(phenotypes or {}), **condition_columns(conditions or {})}
-        return replace(made, columns=columns, units=dict(units or {}), strengths=strengths)
+        columns = {**_label_columns(phenotypes or {}), **covariate_columns(covariates or {})}
+        return replace(made, columns=columns, units=dict(units or {}), activities=activities)
 
     @classmethod
     def from_dataframe(
@@ -172,9 +174,9 @@ class Strains:
         cell: CellGraph | None = None,
         *,
         genes: Sequence[str] | None = None,
-        strengths: Sequence[str] | None = None,
+        activities: Sequence[str] | None = None,
         phenotypes: Sequence[str] = (),
-        conditions: Sequence[str] = (),
+        covariates: Sequence[str] = (),
         units: Mapping[str, str] | None = None,
     ) -> Self:
         """Make strains from the rows of a DataFrame.
@@ -190,28 +192,28 @@ class Strains:
             cell: whose genes they have to be; not checked where None.
             genes: its gene columns; one column may hold several genes, separated by ``;``. The columns ``gene_1,
                 gene_2, …`` or ``genes`` where None. If the list is empty, no row changes a gene.
-            strengths: the columns of their strengths, in the same order; ``strength_1, …`` or ``strengths``, if there
-                are any, where None. A strength may also stand behind its gene, ``b0008:0.3``.
+            activities: the columns of their activities, in the same order; ``activity_1, …`` or ``activities``, if there
+                are any, where None. An activity may also stand behind its gene, ``b0008:0.3``.
             phenotypes: its columns of numbers.
-            conditions: its columns of conditions.
+            covariates: its columns of covariates.
             units: phenotype → unit.
 
         Raises:
             DataError: a column is not there, or holds no numbers.
-            GenotypeError: there is no gene column, the cell lacks a gene, or a strength is no amount.
+            GenotypeError: there is no gene column, the cell lacks a gene, or an activity is no amount.
         """
         header, place = [str(name) for name in frame.columns], "the DataFrame"
-        check_columns(header, [*phenotypes, *conditions])
+        check_columns(header, [*phenotypes, *covariates])
         columns = _label_columns(numbers_of(frame, phenotypes))
-        columns |= condition_columns({name: frame[name].to_numpy() for name in conditions})
+        columns |= covariate_columns({name: frame[name].to_numpy() for name in covariates})
         chosen = gene_columns(header, place) if genes is None else genes
-        amounts = strength_columns(header, chosen, place) if strengths is None else strengths
+        amounts = activity_columns(header, chosen, place) if activities is None else activities
         rows = Rows.of_frame(frame, [*chosen, *amounts])
         changes = read_changes(rows, chosen, amounts, known=None if cell is None else cell.genes, may_be_empty=True)
         if issues := [*changes.issues, *([] if cell is None else changes.unknown_issues(cell.genes))]:
             raise IssuesError(rows, issues)
         of = changes.names, changes.genes, changes.offsets
-        return cls(*of, columns, dict(units or {}), strengths=changes.strengths)
+        return cls(*of, columns, dict(units or {}), activities=changes.activities)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -267,11 +269,11 @@ class Strains:
 
     @property
     def changes(self) -> list[list[str]] | list[dict[str, float]]:
-        """Return the changes of each strain as `from_names` takes them: a list of deleted genes, or gene → strength."""
-        if self.strengths is None:
+        """Return the changes of each strain as `from_names` takes them: a list of deleted genes, or gene → activity."""
+        if self.activities is None:
             return self.genotypes
         ends = itertools.pairwise(self.offsets)
-        left = [self.strengths[first:last].tolist() for first, last in ends]
+        left = [self.activities[first:last].tolist() for first, last in ends]
         return [dict(zip(genes, of, strict=True)) for genes, of in zip(self.genotypes, left, strict=True)]
 
     @property
@@ -292,7 +294,7 @@ class Strains:
         """Return a sparse matrix, [S, N], that says how much of the gene the strain lacks, 1 where it is deleted."""
         from scipy import sparse
 
-        values = np.ones(len(self.targets)) if self.strengths is None else 1.0 - self.strengths.astype(np.float64)
+        values = np.ones(len(self.targets)) if self.activities is None else 1.0 - self.activities.astype(np.float64)
         shape = (len(self), len(self.names))
         return sparse.csr_matrix((values, self.targets.astype(np.int64), self.offsets), shape=shape)
 
@@ -328,60 +330,60 @@ class Strains:
             self.targets.long(),
             self.offsets,
             self.max_deletions,
-            self.strengths,
-            conditions=self.columns.get(Column(SEEN)),
+            self.activities,
+            covariates=self.columns.get(Column(SEEN)),
             blocked=self.columns.get(Column(BLOCKED)),
         )
 
-    # Conditions.
+    # Covariates.
 
     @property
-    def conditions(self) -> dict[str, tuple[str, ...]]:
-        """Return the conditions: name → categories, none where values are numbers."""
-        return {column.name: column.categories for column in self.columns if column.kind == CONDITION}
+    def covariates(self) -> dict[str, tuple[str, ...]]:
+        """Return the covariates: name → categories, none where values are numbers."""
+        return {column.name: column.categories for column in self.columns if column.kind == COVARIATE}
 
     @property
     def computed(self) -> tuple[str, ...]:
-        """Return the conditions that a simulator has computed from the strains: they make no strain another one."""
+        """Return the covariates that a simulator has computed from the strains: they make no strain another one."""
         made = self.provenance.parameters.get(COMPUTED, {})
-        return tuple(name for name in self.conditions if name in made)
+        return tuple(name for name in self.covariates if name in made)
 
-    def shown(self, condition: str) -> NDArray[Any]:
-        """Return the values of a condition, [S]: numbers, or texts.
+    def shown(self, covariate: str) -> NDArray[Any]:
+        """Return the values of a covariate, [S]: numbers, or texts.
 
         Raises:
-            KeyError: the strains have no such condition.
+            KeyError: the strains have no such covariate.
         """
-        column = Column(CONDITION, condition, self.conditions[condition])
+        column = Column(COVARIATE, covariate, self.covariates[covariate])
         values = self.columns[column]
         return np.array(column.categories)[values.astype(np.int64)] if column.categories else values
 
-    def with_conditions(self, seen: Mapping[str, Sequence[str]]) -> Self:
-        """Return the record with a column ``SEEN``, the conditions that a model sees, in its order.
+    def with_covariates(self, seen: Mapping[str, Sequence[str]]) -> Self:
+        """Return the record with a column ``SEEN``, the covariates that a model sees, in its order.
 
         Args:
             seen: name → categories, none where values are numbers.
 
         Raises:
-            DataError: strains do not have such a condition, or a category of it that the model does not know.
+            DataError: strains do not have such a covariate, or a category of it that the model does not know.
         """
         if not seen:
             return self
-        known = {column.name: (column, values) for column, values in self.columns.items() if column.kind == CONDITION}
+        known = {column.name: (column, values) for column, values in self.columns.items() if column.kind == COVARIATE}
         found = []
         for name, categories in seen.items():
-            column, values = known.get(name, (Column(CONDITION), None))
+            column, values = known.get(name, (Column(COVARIATE), None))
             if values is None or bool(categories) != bool(column.categories):
                 kind = "texts" if categories else "numbers"
                 raise DataError(
-                    f"strains lack the condition '{name}', which the model sees",
-                    got=listing(self.conditions) or "strains without conditions",
+                    f"strains lack the covariate '{name}', which the model sees",
+                    got=listing(self.covariates) or "strains without covariates",
                     expected=f"a column '{name}' of {kind}" + (f", each {listing(categories)}" if categories else ""),
                 )
             used = {column.categories[i] for i in np.unique(values).astype(int) if i >= 0} if categories else {}
             if unknown := sorted({*used} - {*categories}):
                 raise DataError(
-                    f"condition '{name}' has a value that the model was not made for",
+                    f"covariate '{name}' has a value that the model was not made for",
                     got=listing(unknown),
                     expected=f"among {listing(categories)}",
                 )
@@ -398,7 +400,7 @@ class Strains:
         first, last = self.offsets[start], self.offsets[stop]
         return self.with_(
             targets=self.targets[first:last],
-            strengths=None if self.strengths is None else self.strengths[first:last],
+            activities=None if self.activities is None else self.activities[first:last],
             offsets=self.offsets[start : stop + 1] - first,
             columns={column: values[start:stop] for column, values in self.columns.items()},
         )
@@ -413,17 +415,17 @@ class Strains:
         """
         counts = self.offsets[rows + 1] - self.offsets[rows]
         targets: Array
-        strengths = self.strengths
+        activities = self.activities
         if isinstance(self.targets, np.ndarray):
             offsets: Array = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
             most = self.max_deletions
-            if strengths is None and len(self.targets) == most * len(self):
+            if activities is None and len(self.targets) == most * len(self):
                 # All strains have the same number of targets, so that the array is a matrix and offsets are not needed.
                 targets = self.targets.reshape(len(self), most)[rows].reshape(-1)
             else:
                 places = np.repeat(self.offsets[rows] - offsets[:-1], counts) + np.arange(offsets[-1])
                 targets = self.targets[places]
-                strengths = None if strengths is None else strengths[places]
+                activities = None if activities is None else activities[places]
         else:
             import torch
 
@@ -435,9 +437,9 @@ class Strains:
             places = numbers + (self.offsets[rows] - offsets[:-1])[strains_of(offsets, size)]
             places = places.clamp(max=len(self.targets) - 1)
             targets = torch.where(numbers < offsets[-1], self.targets[places].long(), -1)
-            strengths = None if strengths is None else strengths[places]
+            activities = None if activities is None else activities[places]
         columns = {column: values[rows] for column, values in self.columns.items()}
-        made = self.with_(targets=targets, offsets=offsets, columns=columns, strengths=strengths)
+        made = self.with_(targets=targets, offsets=offsets, columns=columns, activities=activities)
         if not isinstance(targets, np.ndarray):
             made.__dict__["max_deletions"] = self.max_deletions
         return made
@@ -449,7 +451,7 @@ class Strains:
         Values are NaN where a part lacks a column.
 
         Raises:
-            DataError: a part lacks a condition of another part.
+            DataError: a part lacks a covariate of another part.
         """
         parts = cls._with_the_same_categories(parts)
         names = tuple(dict.fromkeys(chain.from_iterable(part.names for part in parts)))
@@ -459,31 +461,31 @@ class Strains:
             column: np.concatenate([part.columns.get(column, np.full(len(part), np.nan, np.float32)) for part in parts])
             for column in dict.fromkeys(chain.from_iterable(part.columns for part in parts))
         }
-        deletes_only = all(part.strengths is None for part in parts)
+        deletes_only = all(part.activities is None for part in parts)
         return parts[0].with_(
             names=names,
             targets=np.concatenate([translated(p.targets, np.array([place[name] for name in p.names])) for p in parts]),
             offsets=np.concatenate([*(p.offsets[:-1] + end for p, end in zip(parts, ends, strict=False)), ends[-1:]]),
             columns=columns,
             units={name: unit for part in reversed(parts) for name, unit in part.units.items()},
-            strengths=None if deletes_only else np.concatenate([part.left() for part in parts]),
+            activities=None if deletes_only else np.concatenate([part.left() for part in parts]),
         )
 
     @classmethod
     def _with_the_same_categories(cls, parts: Sequence[Self]) -> list[Self]:
-        """Return parts whose conditions have the categories of all of them, sorted."""
+        """Return parts whose covariates have the categories of all of them, sorted."""
         order = dict[str, tuple[str, ...]]()
-        for name in dict.fromkeys(chain.from_iterable(part.conditions for part in parts)):
-            order[name] = tuple(sorted({one for part in parts for one in part.conditions.get(name, ())}))
-            if any(name not in part.conditions or bool(part.conditions[name]) != bool(order[name]) for part in parts):
+        for name in dict.fromkeys(chain.from_iterable(part.covariates for part in parts)):
+            order[name] = tuple(sorted({one for part in parts for one in part.covariates.get(name, ())}))
+            if any(name not in part.covariates or bool(part.covariates[name]) != bool(order[name]) for part in parts):
                 raise DataError(
-                    f"condition '{name}' is not the same kind of column in all tables that are joined",
+                    f"covariate '{name}' is not the same kind of column in all tables that are joined",
                     expected=f"texts in all of them, or numbers in all of them, under the name '{name}'",
-                    do="give the condition of every strain",
+                    do="give the covariate of every strain",
                 )
 
         def recoded(column: Column, values: Array) -> tuple[Column, Array]:
-            if column.kind != CONDITION or column.categories == order[column.name]:
+            if column.kind != COVARIATE or column.categories == order[column.name]:
                 return column, values
             codes = np.array([order[column.name].index(category) for category in column.categories], np.float32)
             return column._replace(categories=order[column.name]), codes[values.astype(np.int64)]
@@ -494,13 +496,13 @@ class Strains:
         """Return the strains with the targets alone for which ``chosen``, [P], is true; in numpy."""
         return self.with_(
             targets=self.targets[chosen],
-            strengths=None if self.strengths is None else self.strengths[chosen],
+            activities=None if self.activities is None else self.activities[chosen],
             offsets=np.concatenate([[0], np.cumsum(chosen)])[self.offsets],
         )
 
     def left(self) -> NDArray[np.float32]:
         """Return what is left of each target, [P], 0 where all are deleted."""
-        return np.zeros(len(self.targets), np.float32) if self.strengths is None else self.strengths
+        return np.zeros(len(self.targets), np.float32) if self.activities is None else self.activities
 
     def map(self, function: Callable[[Array], Array]) -> Self:
         """Return the record with ``function`` applied to each array; it must keep the array's length."""
@@ -509,7 +511,7 @@ class Strains:
             targets=function(self.targets),
             offsets=function(self.offsets),
             columns=columns,
-            strengths=None if self.strengths is None else function(self.strengths),
+            activities=None if self.activities is None else function(self.activities),
         )
         made.__dict__["max_deletions"] = self.max_deletions
         return made
@@ -539,7 +541,7 @@ class Strains:
         return {
             COUNTS: self.num_deletions.astype(np.uint8),
             TARGETS: targets.astype(target_dtype(len(vocabulary)), copy=False),
-            **({} if self.strengths is None else {STRENGTHS: self.strengths.astype("<f4", copy=False)}),
+            **({} if self.activities is None else {ACTIVITIES: self.activities.astype("<f4", copy=False)}),
             **{column.label: stored_numbers(self.columns[column]) for column in columns},
         }
 

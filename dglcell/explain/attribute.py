@@ -57,7 +57,7 @@ Columns = Mapping[str, Any]
 class Attributed:
     """Hold what predicted changes come from."""
 
-    #: [S, T] predictions for the wild type in the conditions of the strains, in original units
+    #: [S, T] predictions for the wild type with the covariates of the strains, in original units
     wild_type: NDArray[np.float64]
     change: NDArray[np.float64]  #: [S, T] by how much the strains differ from it
     #: every source and the remainder: numbers of strain and phenotype, term, relation, the node that is lost or
@@ -89,7 +89,7 @@ def attribute(members: Sequence[Trained], strains: Strains, batch_size: int | No
 
     Args:
         members: one or several models, on the device where this runs; the mean of several is split.
-        strains: the strains, with genes of the cell graph and the conditions that the models see.
+        strains: the strains, with genes of the cell graph and the covariates that the models see.
         batch_size: strains per pass; as many as fit into about a gigabyte where None.
 
     Raises:
@@ -105,7 +105,7 @@ def attribute(members: Sequence[Trained], strains: Strains, batch_size: int | No
         model = copy.deepcopy(member.model).double().requires_grad_(False).eval()
         normaliser = copy.deepcopy(member.normaliser).double().to(next(model.parameters()).device)
         for first, batch in _batches(model, strains, batch_size):
-            part = _in_conditions(model, normaliser, batch)
+            part = _with_covariates(model, normaliser, batch)
             rows = slice(first, first + batch.num_strains)
             wild_type[rows] += part.wild_type / len(members)
             change[rows] += part.change / len(members)
@@ -140,13 +140,13 @@ def _batches(model: StrainModel, strains: Strains, size: int | None) -> Iterator
         first += batch.num_strains
 
 
-def _in_conditions(model: StrainModel, normaliser: Normaliser, batch: GenotypeBatch) -> Attributed:
-    """Split the changes of a batch from the wild type in the same conditions.
+def _with_covariates(model: StrainModel, normaliser: Normaliser, batch: GenotypeBatch) -> Attributed:
+    """Split the changes of a batch from the wild type with the same covariates.
 
     The base of a model is not in the medium of a strain. What media change by themselves is therefore taken off again.
     """
     whole = _split(model, normaliser, batch)
-    if batch.conditions is None:
+    if batch.covariates is None:
         return whole
     left = None if batch.activities is None else batch.activities[:0]
     nothing = replace(batch, nodes=batch.nodes[:0], offsets=batch.offsets * 0, most=0, activities=left)

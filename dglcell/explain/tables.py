@@ -18,7 +18,7 @@ from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import CATALYSES, GENE, REACTION
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.prediction.columns import GenotypeTable
-from dglcell.prediction.conditions import completion_of
+from dglcell.prediction.covariates import completion_of
 from dglcell.prediction.predict import predict_rows
 from dglcell.report.drawing import BLUE, DPI, GREY, STYLE, VERMILION, encode, heading, new_figure, shorten
 from dglcell.training.checkpoint import Trained
@@ -257,7 +257,7 @@ def explain(members: Sequence[Trained], strains: Strains, batch_size: int | None
 
     Args:
         members: one or several models, on the device where this runs; several are explained by their mean.
-        strains: the strains, with genes of the cell graph and the conditions that the models see.
+        strains: the strains, with genes of the cell graph and the covariates that the models see.
         batch_size: strains per forward pass; as many as fit into memory where None.
 
     Returns:
@@ -385,7 +385,7 @@ def _every(number: int) -> list[tuple[int, ...]]:
 
 
 def _subsets_of(strains: Strains, places: Sequence[NDArray[np.int64]]) -> tuple[Strains, NDArray[np.int64]]:
-    """Return all subsets of the changes of strains as strains in the conditions of their owners, and the owners."""
+    """Return all subsets of the changes of strains as strains with the covariates of their owners, and the owners."""
     chosen = [of_strain[list(subset)] for of_strain in places for subset in _every(len(of_strain))]
     owners = np.repeat(np.arange(len(places)), [2 ** len(of_strain) for of_strain in places])
     arrays = strains.numpy()
@@ -394,7 +394,7 @@ def _subsets_of(strains: Strains, places: Sequence[NDArray[np.int64]]) -> tuple[
     subsets = of_owner.with_(
         targets=arrays.targets[targets],
         offsets=np.concatenate([[0], np.cumsum([len(one) for one in chosen])]).astype(np.int64),
-        strengths=None if arrays.strengths is None else arrays.strengths[targets],
+        activities=None if arrays.activities is None else arrays.activities[targets],
         columns=of_owner.columns,
     )
     return subsets, owners

@@ -96,7 +96,7 @@ SCHEMA_VERSION = 1
 """Hashes and files of cell graphs are of this version."""
 
 Media = Mapping[str, Mapping[str, float]]
-"""Growth media have this form: medium → reaction node → strength."""
+"""Growth media have this form: medium → reaction node → activity."""
 
 Titles = Mapping[str, Mapping[str, str]]
 """Names in words have this form: node type → reaction of the metabolic model, or metabolite → e.g. Citrate synthase."""
@@ -137,7 +137,7 @@ class CellGraph:
         derive: see above.
         provenance: plain containers: configuration, model, files with hashes, row and name counts.
         lose_blocked: whether strains also lose reactions that carry no flux once others are lost; see ``CellConfig``.
-        media: medium → reaction node → its strength there; the same nodes for every medium. The graph itself takes up
+        media: medium → reaction node → its activity there; the same nodes for every medium. The graph itself takes up
             all that any medium offers.
         titles: what the metabolic model calls its reactions and metabolites in words; those that it names. They are to
             be read, and tell no cell graphs apart.

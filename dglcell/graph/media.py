@@ -79,7 +79,7 @@ class Media:
         for exchange, largest in zip(self.exchanges, self.uptakes.max(axis=0).tolist(), strict=True):
             model.reactions.get_by_id(exchange).lower_bound = -largest
 
-    def strengths(self) -> dict[str, dict[str, float]]:
+    def activities(self) -> dict[str, dict[str, float]]:
         """Return medium → exchange reaction → its uptake as a share of the largest one in any of the media.
 
         Exchange reactions that are the same in all media are left out, and so are those without uptake.

@@ -102,7 +102,7 @@ class Metabolism:
     compartments: tuple[str, ...]  #: compartment of each metabolite
     provenance: dict[str, Any] = field(default_factory=dict)  #: model name, where it came from with sha256, and counts
     aliases: AliasTable = field(default_factory=AliasTable)  #: the names that the model has for its genes
-    #: medium → reaction node → its strength there, where that differs between media
+    #: medium → reaction node → its activity there, where that differs between media
     media: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     #: node type → reaction of the model, or metabolite → what the model calls it in words
     titles: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -157,11 +157,11 @@ def _read(name_or_path: str, raw: str | None, media: str, sha256: str) -> Metabo
     known.open(model)
     made = Metabolism.from_model(model, name=name_or_path)
     uptake = {model_reaction(node): node for node in made.reactions.names if node.endswith("-")}
-    strengths = {
-        name: {uptake[exchange]: strength for exchange, strength in of.items()}
-        for name, of in known.strengths().items()
+    activities = {
+        name: {uptake[exchange]: activity for exchange, activity in of.items()}
+        for name, of in known.activities().items()
     }
-    return replace(made, media=strengths)
+    return replace(made, media=activities)
 
 
 def model_reaction(node: str) -> str:

@@ -19,16 +19,16 @@ class ResidentCell(ResidentGraph):
     """Hold the cell graph as models need it: relations, node counts, growth media and reactions.
 
     A reaction node stands for one enzyme complex (one AND-term of the rule) in one direction, so it is lost if any of
-    its genes is. ``media``, medium → reaction node → strength, has the same nodes in every medium.
+    its genes is. ``media``, medium → reaction node → activity, has the same nodes in every medium.
 
     Attributes:
         media: names of M growth media.
         media_nodes: [K] int64, the reaction nodes that differ between media.
-        media_strengths: [M, K] float32, their strengths.
+        media_activities: [M, K] float32, their activities.
     """
 
     media_nodes: Tensor
-    media_strengths: Tensor
+    media_activities: Tensor
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class ResidentCell(ResidentGraph):
         super().__init__(num_nodes, edges, derive=by_rules if derive is None else derive, names=names, weighed=weighed)
         self.media = tuple(media or ())
         nodes = next(iter(media.values())) if media else {}
-        strengths = torch.tensor([list(of.values()) for of in (media or {}).values()], dtype=torch.float32)
+        activities = torch.tensor([list(of.values()) for of in (media or {}).values()], dtype=torch.float32)
         self.register_buffer("media_nodes", torch.tensor(list(nodes), dtype=torch.int64), persistent=False)
-        self.register_buffer("media_strengths", strengths.reshape(len(self.media), len(nodes)), persistent=False)
+        self.register_buffer("media_activities", activities.reshape(len(self.media), len(nodes)), persistent=False)
 
     @property
     def steady_state(self) -> SteadyState | None:
@@ -58,7 +58,7 @@ class ResidentCell(ResidentGraph):
     def of(cls, cell: CellGraph) -> ResidentCell:
         """Make the resident edges of a cell graph."""
         media = {
-            name: {cell.vocabularies[REACTION].index(node): strength for node, strength in of.items()}
+            name: {cell.vocabularies[REACTION].index(node): activity for node, activity in of.items()}
             for name, of in cell.media.items()
         }
         return cls(

@@ -157,9 +157,9 @@ class CellModel(StrainModel):
         does both, and for strains that change edges, which synchronise.
         """
         if not genotypes.num_strains:  # the tensors have no rows
-            given = genotypes.conditions
-            conditions = None if given is None else given.new_zeros(1, given.shape[1])
-            return self.forward(replace(genotypes.of_shared(), conditions=conditions)).with_rows(lambda x: x[:0])
+            given = genotypes.covariates
+            covariates = None if given is None else given.new_zeros(1, given.shape[1])
+            return self.forward(replace(genotypes.of_shared(), covariates=covariates)).with_rows(lambda x: x[:0])
         terms = self._terms
         for term in terms.values():
             genotypes = term.strains(genotypes)

@@ -126,8 +126,8 @@ class CellModelConfig(ModelConfig):
 
     def own_terms(self) -> list[Any]:
         """Return the list of terms that the model has where `terms` is null."""
-        seen = bool(self.conditions or self.strength_curves or self.strength_from)
-        used = {"covariates": seen, "activities": bool(self.strength_from), "link": self.link != "identity"}
+        seen = bool(self.covariates or self.activity_curves or self.activity_from)
+        used = {"covariates": seen, "activities": bool(self.activity_from), "link": self.link != "identity"}
         return [*self.scoring(), *(name for name, is_used in used.items() if is_used)]
 
     def planned_terms(self) -> list[PlannedTerm]:
@@ -211,7 +211,7 @@ class EncoderConfig(CellModelConfig):
         """Return what `strategy: auto` is for attention, modules written for DGL and changed edges; None for others."""
         if self.calls_module():
             return "edge_subgraph"
-        return "edge_mask" if self.conv == "gatv2" or EDGES in (self.conditions or {}) else None
+        return "edge_mask" if self.conv == "gatv2" or EDGES in (self.covariates or {}) else None
 
     def calls_module(self) -> bool:
         """Return whether `model.conv` is a module that is written for DGL."""
@@ -297,7 +297,7 @@ class HeteroCellConfig(LinkConfig, GenesConfig, GraphConfig, EncoderConfig):
         super().validate(key)
         if self.strategy_of_edges() and self.strategy not in ("auto", *DGL_STRATEGIES):
             by_conv = self.conv == "gatv2" or self.calls_module()
-            raise no_edges(f"`model.conv: {self.conv}`" if by_conv else "the condition `edges`", self.strategy)
+            raise no_edges(f"`model.conv: {self.conv}`" if by_conv else "the covariate `edges`", self.strategy)
         if not self.metabolism and self.pool != [GENE]:
             do = "set `model.metabolism: true` or `model.pool: [gene]`"
             raise ConfigError("`model.pool` needs metabolism", got=self.pool, do=do)

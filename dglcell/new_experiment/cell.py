@@ -49,8 +49,8 @@ class Wanted:
     model: str | None = None  #: a key of `BASES`; chosen where None
     genes: Sequence[str] = ()  #: columns of the table; found by their names where empty
     phenotypes: Sequence[str] = ()  #: columns; all other columns of numbers where empty
-    strengths: Sequence[str] | None = None  #: columns in the order of ``genes``; found by their names where None
-    conditions: Sequence[str] | None = None  #: columns; found by their names where None
+    activities: Sequence[str] | None = None  #: columns in the order of ``genes``; found by their names where None
+    covariates: Sequence[str] | None = None  #: columns; found by their names where None
     aliases: str | None = None  #: other names of genes; found where None
     na_values: Sequence[str] = ()  #: cells that mean "not measured", beside empty ones, NA, N/A and NaN
     keep_blank: bool = False  #: rows with a blank gene are strains with fewer deletions, however few they are

@@ -1,4 +1,4 @@
-"""Find what the columns of a user's own table hold: genes, strengths, conditions, guides and phenotypes."""
+"""Find what the columns of a user's own table hold: genes, activities, covariates, guides and phenotypes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dglcell.checks import STRONGEST
-from dglcell.data.changes import WITHIN_CELL, split_strength
+from dglcell.data.changes import WITHIN_CELL, split_activity
 from dglcell.data.columns import MEDIUM
 from dglcell.data.sources.config import DECIMALS, CsvConfig
 from dglcell.data.sources.guides import BASES, GuideConfig
@@ -22,10 +22,10 @@ from dglcell.new_experiment.cell import Wanted
 
 # Columns with such names hold what these names say.
 GENE = re.compile(r"genes|gene[_ ]?(\d*|[a-d])", re.IGNORECASE)
-STRENGTH = re.compile(r"strengths?[_ ]?(\d*|[a-d])([_ ]*[([]?(%|percent)[)\]]?)?", re.IGNORECASE)
+ACTIVITY = re.compile(r"strengths?[_ ]?(\d*|[a-d])([_ ]*[([]?(%|percent)[)\]]?)?", re.IGNORECASE)
 MEDIA = re.compile(r"(growth[_ ])?(medium|media)|carbon[_ ]source", re.IGNORECASE)
 ALLELES = re.compile(r"allele([_ ](class|type))?", re.IGNORECASE)
-CONDITIONS = re.compile(r"conditions?([_ ].+)?|temp(erature)?|dose|concentration|drug|compound", re.IGNORECASE)
+COVARIATES = re.compile(r"conditions?([_ ].+)?|temp(erature)?|dose|concentration|drug|compound", re.IGNORECASE)
 SEQUENCE = re.compile(r"(guide[_ ]?|spacer[_ ]?)?(sequence|seq)|guide|spacer", re.IGNORECASE)
 SITE = re.compile(r"series|site|(target[_ ]|pam[_ ])?(site|position|location)", re.IGNORECASE)
 BESIDE = re.compile(
@@ -46,37 +46,37 @@ def find_columns(rows: Rows, wanted: Wanted, genes: Vocabulary) -> tuple[CsvConf
     Columns that the user does not name are found by their names. Those of genes are also found by what they hold, and
     phenotypes are all others that are mostly numbers.
     """
-    for option in ("genes", "phenotypes", "strengths", "conditions"):
+    for option in ("genes", "phenotypes", "activities", "covariates"):
         for name in getattr(wanted, option) or ():
             rows.column(name, f"--{option}")
     of_genes = list(wanted.genes) or _gene_columns(rows, genes)
-    strengths = _strength_columns(rows, of_genes) if wanted.strengths is None else list(wanted.strengths)
-    guides = _guide_columns(rows) if wanted.conditions is None and of_genes else []
-    taken = [*of_genes, *strengths, *guides]
-    conditions, constant = list(wanted.conditions or ()), list[str]()
-    if wanted.conditions is None:
+    activities = _activity_columns(rows, of_genes) if wanted.activities is None else list(wanted.activities)
+    guides = _guide_columns(rows) if wanted.covariates is None and of_genes else []
+    taken = [*of_genes, *activities, *guides]
+    covariates, constant = list(wanted.covariates or ()), list[str]()
+    if wanted.covariates is None:
         named = [
-            name for name in rows.frame.columns if any(kind.fullmatch(name) for kind in (MEDIA, ALLELES, CONDITIONS))
+            name for name in rows.frame.columns if any(kind.fullmatch(name) for kind in (MEDIA, ALLELES, COVARIATES))
         ]
         free = [name for name in named if name not in [*taken, *wanted.phenotypes]]
-        conditions = [name for name in free if rows.frame[name].str.strip().nunique() > 1]
-        constant = [name for name in free if name not in conditions]  # these tell no strain apart
-    if not of_genes and not conditions:
+        covariates = [name for name in free if rows.frame[name].str.strip().nunique() > 1]
+        constant = [name for name in free if name not in covariates]  # these tell no strain apart
+    if not of_genes and not covariates:
         raise _which(rows, "genes", "gene_1, gene_2, … or genes")
-    phenotypes, decimal, left = _phenotype_columns(rows, wanted, [*taken, *conditions, *constant])
-    notes = [f"the same in all rows, so no condition: {listing(constant)}"] if constant else []
+    phenotypes, decimal, left = _phenotype_columns(rows, wanted, [*taken, *covariates, *constant])
+    notes = [f"the same in all rows, so no covariate: {listing(constant)}"] if constant else []
     notes += left
     if len(phenotypes) > 1 and not wanted.phenotypes:
         notes.append("phenotypes are all other columns of numbers; choose with `--phenotypes COLUMN …`")
-    medium = next(filter(MEDIA.fullmatch, conditions), None)  # the first column of media is the condition `medium`
+    medium = next(filter(MEDIA.fullmatch, covariates), None)  # the first column of media is the covariate `medium`
     config = CsvConfig(
         str(wanted.table),
         of_genes,
         {name: name for name in phenotypes},
         decimal=decimal,
         missing="drop",
-        strengths=strengths,
-        conditions={MEDIUM if name == medium else name: name for name in conditions},
+        activities=activities,
+        covariates={MEDIUM if name == medium else name: name for name in covariates},
         guides=GuideConfig(guides[0], [*of_genes, *guides[1:]], places_by_sequence=len(guides) < 2) if guides else None,
         ignore_genes=list(wanted.ignore),
     )
@@ -110,31 +110,31 @@ def _gene_columns(rows: Rows, genes: Vocabulary) -> list[str]:
 
     def known(column: str) -> float:
         cells = {part.strip() for cell in rows.frame[column].unique() for part in cell.split(WITHIN_CELL)} - {""}
-        return sum(genes.find(split_strength(cell)[0]) in genes for cell in cells) / max(1, len(cells))
+        return sum(genes.find(split_activity(cell)[0]) in genes for cell in cells) / max(1, len(cells))
 
     named = [name for name in rows.frame.columns if GENE.fullmatch(name)]
     return named if any(map(known, named)) else [name for name in rows.frame.columns if known(name) >= 0.5] or named
 
 
-def _strength_columns(rows: Rows, genes: Sequence[str]) -> list[str]:
-    found = {name: named for name in rows.frame.columns if (named := STRENGTH.fullmatch(name))}
+def _activity_columns(rows: Rows, genes: Sequence[str]) -> list[str]:
+    found = {name: named for name in rows.frame.columns if (named := ACTIVITY.fullmatch(name))}
     for name, named in found.items():
         cells = rows.frame[name].str.strip()
         numbers, _ = read_numbers(cells.str.removesuffix("%").str.replace(",", "."), ".", ())
         largest = np.fmax.reduce(numbers, initial=0.0)
         if largest > STRONGEST or cells.str.endswith("%").any() or named[2]:
             raise DataError(
-                f"'{rows.file}': strengths look like percent",
+                f"'{rows.file}': activities look like percent",
                 got=f"up to {largest:g} in column '{name}'",
                 expected="0 for a deletion, 0.3 for a knock-down to 30 %, 1 for the wild type",
-                do="divide them by 100; or use `--strengths COLUMN …` if they are multiples of the wild type",
+                do="divide them by 100; or use `--activities COLUMN …` if they are multiples of the wild type",
             )
     if found and len(found) != len(genes):
         raise DataError(
-            f"'{rows.file}': the columns of strengths do not fit the columns of genes",
+            f"'{rows.file}': the columns of activities do not fit the columns of genes",
             got=f"{listing(found)} beside {listing(genes)}",
-            expected="a column of strengths for each column of genes, in the same order",
-            do="name them with `--strengths COLUMN …`, or give `--strengths` alone if they are none",
+            expected="a column of activities for each column of genes, in the same order",
+            do="name them with `--activities COLUMN …`, or give `--activities` alone if they are none",
         )
     return [*found]
 

@@ -15,7 +15,7 @@ import yaml
 from dglcell.config.experiment import Config
 from dglcell.config.read import BASES, load_config
 from dglcell.config.yaml_text import as_plain_text
-from dglcell.data.columns import CONDITION
+from dglcell.data.columns import COVARIATE
 from dglcell.data.sources import load_source
 from dglcell.data.sources.guides import MISMATCH
 from dglcell.data.strains import Strains
@@ -28,7 +28,7 @@ from dglcell.new_experiment.settings import Facts, choose_settings, lacking_gene
 from dglcell.new_experiment.table import read_own_table
 
 FEW_VALUES, SHOWN = 5, 10
-"""Values of a condition that a message lists, and most genes that it names."""
+"""Values of a covariate that a message lists, and most genes that it names."""
 
 HEAD = """\
 # Strains of {strains} on the cell graph of {cell}.
@@ -55,7 +55,7 @@ def write_experiment(wanted: Wanted) -> str:
         content["data"] = {"source": {"name": wanted.screen}}
     else:
         own = read_own_table(wanted, cell)
-        cell, notes, learned = own.cell, own.notes, own.strength_from
+        cell, notes, learned = own.cell, own.notes, own.activity_from
         content["data"] = {
             "source": {"name": "csv", "csv": own.keys},
             **({"unknown_genes": "drop"} if own.drops else {}),
@@ -121,23 +121,23 @@ def _about_strains(config: Config, table: Strains, cell: CellGraph) -> list[str]
     """Describe strains, and compare their genes with those of the cell graph."""
     deletions, strains = np.unique(table.num_deletions, return_counts=True)
     sizes = [f"{number:,} of {count(size, 'gene')}" for size, number in zip(deletions, strains, strict=True)]
-    weakened = table.strengths is not None or bool(config.model.strength_from)
+    weakened = table.activities is not None or bool(config.model.activity_from)
     lines = [f"strains     {len(table):,}, phenotypes {', '.join(table.phenotypes)}"]
     lines.append(f"{'changes' if weakened else 'deletions':11} {', '.join(sizes)}")
-    if table.strengths is not None:
-        left = table.strengths[table.strengths > 0]
-        gone = count(len(table.strengths) - len(left), "deletion")
-        lines.append(f"strengths   {left.min():g} to {left.max():g}; {gone}")
-    conditions = list[str]()
-    for name, values in table.conditions.items():
+    if table.activities is not None:
+        left = table.activities[table.activities > 0]
+        gone = count(len(table.activities) - len(left), "deletion")
+        lines.append(f"activities   {left.min():g} to {left.max():g}; {gone}")
+    covariates = list[str]()
+    for name, values in table.covariates.items():
         if not name.startswith(MISMATCH):
-            numbers = table.of_kind(CONDITION)[name]
+            numbers = table.of_kind(COVARIATE)[name]
             some = listing(values) if len(values) <= FEW_VALUES else f"{len(values):,} values"
-            conditions.append(f"{name}: {some if values else f'{numbers.min():g} to {numbers.max():g}'}")
-    if len(conditions) < len(table.conditions):
-        number = len(table.conditions) - len(conditions)
-        conditions.append(f"{MISMATCH}_…: where guides do not match, {number} positions")
-    lines += [f"{'' if i else 'conditions':11} {text}" for i, text in enumerate(conditions)]
+            covariates.append(f"{name}: {some if values else f'{numbers.min():g} to {numbers.max():g}'}")
+    if len(covariates) < len(table.covariates):
+        number = len(table.covariates) - len(covariates)
+        covariates.append(f"{MISMATCH}_…: where guides do not match, {number} positions")
+    lines += [f"{'' if i else 'covariates':11} {text}" for i, text in enumerate(covariates)]
     unknown = [name for name in table.names if cell.genes.find(name) not in cell.genes]
     if table.names:
         share, changed = 1 - len(unknown) / len(table.names), "changed" if weakened else "deleted"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dglcell.baselines.simple import not_fitness_like
 from dglcell.config.read import BASES
-from dglcell.data.columns import CONDITION, MEDIUM
+from dglcell.data.columns import COVARIATE, MEDIUM
 from dglcell.data.config import NONE
 from dglcell.data.sources.guides import MISMATCH
 from dglcell.data.strains import Strains
@@ -49,15 +49,15 @@ class Facts:
     genes: int  #: of the cell graph
     metabolic: bool = False  #: most of the deleted genes have reactions in the cell graph
     known: bool = True  #: other strains change the same genes, for most strains
-    weakened: bool = False  #: strains weaken genes, to strengths that the table has or that are learned
-    conditions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: of the strains → their categories
-    rare: tuple[str, ...] = ()  #: conditions that differ between most strains, so that they say nothing of a new one
-    strength_from: tuple[str, ...] = ()  #: conditions that strengths are learned from
+    weakened: bool = False  #: strains weaken genes, to activities that the table has or that are learned
+    covariates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: of the strains → their categories
+    rare: tuple[str, ...] = ()  #: covariates that differ between most strains, so that they say nothing of a new one
+    activity_from: tuple[str, ...] = ()  #: covariates that activities are learned from
     simulated: bool = False  #: flux balance analysis has made the labels
 
     @classmethod
-    def of(cls, table: Strains, cell: CellGraph, strength_from: Sequence[str] = ()) -> Facts:
-        """Collect the facts about a table; what is left of genes is learned from ``strength_from``, unless rare."""
+    def of(cls, table: Strains, cell: CellGraph, activity_from: Sequence[str] = ()) -> Facts:
+        """Collect the facts about a table; what is left of genes is learned from ``activity_from``, unless rare."""
         kept = ~lacking_genes(table, cell)
         if not kept.any():
             raise DataError(
@@ -73,8 +73,8 @@ class Facts:
         deleted, times = np.unique(table.targets[np.repeat(kept, table.num_deletions)], return_counts=True)
         met = [cell.genes.index(cell.genes.find(table.names[gene])) for gene in deleted]
         new = table.total(np.isin(table.targets, deleted[times == 1]))[kept] > 0
-        rare = tuple(name for name, values in table.conditions.items() if 2 * len(values) > len(deletions))
-        learned = tuple(name for name in strength_from if name not in rare)
+        rare = tuple(name for name, values in table.covariates.items() if 2 * len(values) > len(deletions))
+        learned = tuple(name for name in activity_from if name not in rare)
         return cls(
             len(deletions),
             int(deletions.min()),
@@ -84,8 +84,8 @@ class Facts:
             len(cell.genes),
             2 * len(with_reactions.intersection(met)) > len(met),
             bool(new.mean() < 0.5),
-            bool(learned) or table.strengths is not None,
-            table.conditions,
+            bool(learned) or table.activities is not None,
+            table.covariates,
             rare,
             learned,
             table.provenance.source == "insilico",
@@ -94,7 +94,7 @@ class Facts:
     @property
     def varied(self) -> bool:
         """Return whether strains differ by more than the genes that they delete."""
-        return self.weakened or bool(self.conditions)
+        return self.weakened or bool(self.covariates)
 
     @property
     def what(self) -> str:
@@ -205,8 +205,8 @@ def _choose_split(chosen: Settings, kind: str, fractions: Sequence[float]) -> No
         return
     what = "combinations of"
     if facts.varied:
-        what = " and ".join(["strengths"] * facts.weakened + ["conditions"] * bool(facts.conditions)) + " of"
-    media = f", `{CONDITION}` new media" if MEDIUM in facts.conditions else ""
+        what = " and ".join(["activities"] * facts.weakened + ["covariates"] * bool(facts.covariates)) + " of"
+    media = f", `{COVARIATE}` new media" if MEDIUM in facts.covariates else ""
     about = f"test strains {'have' if facts.varied else 'are'} new {what} genes that mostly trained"
     about += f"; `gene_disjoint` tests new genes{media}"
     if kind != "random":
@@ -214,9 +214,9 @@ def _choose_split(chosen: Settings, kind: str, fractions: Sequence[float]) -> No
     elif not facts.known:
         about = "most strains change a gene that no other strain changes, so that test strains have new genes"
     chosen.put("split.kind", kind, about)
-    if kind == CONDITION and facts.conditions:
-        condition = MEDIUM if MEDIUM in facts.conditions else next(iter(facts.conditions))
-        chosen.put("split.condition", condition, "its test values are new to the model")
+    if kind == COVARIATE and facts.covariates:
+        covariate = MEDIUM if MEDIUM in facts.covariates else next(iter(facts.covariates))
+        chosen.put("split.covariate", covariate, "its test values are new to the model")
     few = f"of {count(facts.strains, 'strain')}, which are few, more are kept to validate and test"
     chosen.put("split.fractions", list(fractions), few if facts.strains < FEW else "a tenth validates, a tenth tests")
 
@@ -231,20 +231,20 @@ def _choose_inputs(chosen: Settings) -> None:
     # Links that compare strains with measured ones take no covariates, and flux balance analysis has to know what is
     # left of a gene. It takes seconds for so few strains.
     compares = facts.fitness and facts.most > 1 and not facts.varied
-    takes_growth = of_metabolism and not (facts.simulated or compares or facts.strength_from)
+    takes_growth = of_metabolism and not (facts.simulated or compares or facts.activity_from)
     if takes_growth and (facts.fitness or facts.most < 2) and facts.strains <= MOST_SIMULATED:
         reason = "the metabolic model's growth of each strain, which the network and baselines see; null: none"
         put("data.fba", {"name": "fba_growth"}, reason)
     if facts.rare:
-        seen = {name: list(values) for name, values in facts.conditions.items() if name not in facts.rare}
+        seen = {name: list(values) for name, values in facts.covariates.items() if name not in facts.rare}
         seen |= {"fba_growth": []} if "fba" in chosen.keys.get("data", {}) else {}
         reason = "differs between most strains and says nothing of a new one; it keeps strains apart"
-        put("model.conditions", seen, f"{listing(facts.rare)} {reason}")
-    if facts.strength_from:
+        put("model.covariates", seen, f"{listing(facts.rare)} {reason}")
+    if facts.activity_from:
         reason = "what is left of a gene is learned from these; the table does not say it"
-        put("model.strength_from", list(facts.strength_from), reason)
-        if facts.strength_from != (MISMATCH,):
-            put("model.strength_hidden", 0, "a number for each allele and class")
+        put("model.activity_from", list(facts.activity_from), reason)
+        if facts.activity_from != (MISMATCH,):
+            put("model.activity_hidden", 0, "a number for each allele and class")
 
 
 def _choose_link(chosen: Settings) -> None:

@@ -54,7 +54,7 @@ class OwnTable(NamedTuple):
     cell: CellGraph  #: with the names that the table uses
     drops: bool  #: strains have genes that the cell graph lacks
     notes: list[str]  #: what the user has to know
-    strength_from: list[str]  #: conditions that what is left of genes is learned from
+    activity_from: list[str]  #: covariates that what is left of genes is learned from
 
 
 def read_own_table(wanted: Wanted, cell: CellGraph) -> OwnTable:
@@ -98,7 +98,7 @@ def read_own_table(wanted: Wanted, cell: CellGraph) -> OwnTable:
         are = "is no systematic one" if len(other) == 1 else "are not systematic"
         of = count(len(found.changes.meant), "name")
         notes.append(f"names       {len(other):,} of {of} {are}: `aliases: {chosen}`")
-    alleles = list(filter(ALLELES.fullmatch, config.conditions))
+    alleles = list(filter(ALLELES.fullmatch, config.covariates))
     learned = [] if found.changes.left is not None else [MISMATCH] if config.guides else alleles
     notes += _notes(found, config, lacking)
     return OwnTable(column_keys(config), cell, bool(found.changes.unknown(cell.genes)), notes, learned)
@@ -139,7 +139,7 @@ def _unequal_rows(found: Measured, config: CsvConfig, *, contradicting: bool) ->
             effect.
     """
     issues = list[Issue]()
-    numbers, changed = strain_numbers(found.strains), (found.changes.numbers > 0) | config.has_conditions
+    numbers, changed = strain_numbers(found.strains), (found.changes.numbers > 0) | config.has_covariates
     for name, column in found.strains.phenotypes.items():
         values, cells, said = column.astype(np.float64), found.rows.frame[config.phenotypes[name]], {}
         known = values[np.isfinite(values)]
@@ -162,10 +162,10 @@ def _unequal_rows(found: Measured, config: CsvConfig, *, contradicting: bool) ->
 
 
 def _strain(found: Measured, config: CsvConfig, row: int) -> str:
-    """Return the genes of a row with their strengths, and its conditions."""
+    """Return the genes of a row with their activities, and its covariates."""
     genes = [f"{name}:{left}" if left else name for name, left in zip(*found.changes.of_row(row), strict=True)]
     guides = [] if config.guides is None else [name for name in config.guides.columns if name not in config.genes]
-    apart = [*config.conditions.values(), *guides]
+    apart = [*config.covariates.values(), *guides]
     return ", ".join([*genes, *(f"{name} {found.rows.frame[name].iloc[row].strip()}" for name in apart)])
 
 
@@ -235,9 +235,9 @@ def _notes(found: Measured, config: CsvConfig, lacking: int) -> list[str]:
     again = len(numbers) - len(np.unique(numbers))
     if again:
         same = pd.DataFrame({"strain": numbers, **found.strains.phenotypes}).duplicated().sum()
-        what = "strains" if config.has_conditions or found.strains.strengths is not None else "genes"
+        what = "strains" if config.has_covariates or found.strains.activities is not None else "genes"
         notes.append(f"repeated    {count(again, 'row')} of {what} listed before, {same:,} with equal values: averaged")
         notes += describe_issues(found.rows, _unequal_rows(found, config, contradicting=False))
-    if MEDIUM in config.conditions:
+    if MEDIUM in config.covariates:
         notes.append("media       are names only; `cell.media` says what cells take up in each")
     return notes

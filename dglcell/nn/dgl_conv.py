@@ -133,7 +133,7 @@ class DglConv(Convolution):
 
     def _on_subgraphs(self, edges: EdgeRows, source: Tensor, destination: Tensor) -> Tensor:
         weight_E = edges.weight
-        if edges.strength is not None:
+        if edges.activity is not None:
             weight_E = edges.dividing_by(self._weighing("a strain that weakens nodes or edges")[0])
         return self._call(self.module, edges, weight_E, source, destination)
 
@@ -162,7 +162,7 @@ class DglConv(Convolution):
         with torch.no_grad():
             for parameter in module.parameters():
                 parameter.copy_(0.5 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
-            kept = [left.nonzero().squeeze(1) for left in cast(Tensor, edges.strength).unbind(1)]
+            kept = [left.nonzero().squeeze(1) for left in cast(Tensor, edges.activity).unbind(1)]
             reduced = [import_dgl().edge_subgraph(edges.graph, ids, relabel_nodes=False) for ids in kept]
             columns = [
                 self._call(module, EdgeRows(graph, None, None), None, *(x[:, column] for x in rows))
@@ -224,8 +224,8 @@ def _trial(
     graph = import_dgl().heterograph({relation: ENDS}, num_nodes_dict=sizes, device=device)[relation]
     generator = torch.Generator().manual_seed(1)
     rows = {t: torch.randn(n, 2, width, generator=generator, dtype=dtype).to(device) for t, n in sizes.items()}
-    strength_E2 = torch.tensor(LEFT, dtype=dtype, device=device).T
-    return EdgeRows(graph, None, strength_E2), rows[relation[0]], rows[relation[2]]
+    activity_E2 = torch.tensor(LEFT, dtype=dtype, device=device).T
+    return EdgeRows(graph, None, activity_E2), rows[relation[0]], rows[relation[2]]
 
 
 @cache

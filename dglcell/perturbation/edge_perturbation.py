@@ -1,4 +1,4 @@
-"""Describe strengths of single edges: how much strains leave of them, beside what they do to nodes."""
+"""Describe activities of single edges: how much strains leave of them, beside what they do to nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dglcell.checks import A_STRENGTH, no_strengths
+from dglcell.checks import AN_ACTIVITY, no_activities
 from dglcell.errors import GenotypeError, did_you_mean, listing
 from dglcell.graph.edge_targets import EdgeTarget, read_edge_targets
 from dglcell.graph.resident_graph import ResidentGraph, ranges
@@ -26,27 +26,27 @@ class EdgeChanges:
 
     edges: Tensor  #: [Q] int64 changed edges, strain by strain
     strains: Tensor  #: [Q] int64 strain that changes each of them, ascending
-    strengths: Tensor  #: [Q] float, 0 where an edge is removed; may require gradients
+    activities: Tensor  #: [Q] float, 0 where an edge is removed; may require gradients
 
-    def put_into(self, strength_EB: Tensor) -> Tensor:
-        """Return ``strength_EB``, [E, B], with the strengths of changed edges multiplied in."""
-        changed = strength_EB[self.edges, self.strains] * self.strengths.to(strength_EB.dtype)
-        return strength_EB.index_put((self.edges, self.strains), changed)
+    def put_into(self, activity_EB: Tensor) -> Tensor:
+        """Return ``activity_EB``, [E, B], with the activities of changed edges multiplied in."""
+        changed = activity_EB[self.edges, self.strains] * self.activities.to(activity_EB.dtype)
+        return activity_EB.index_put((self.edges, self.strains), changed)
 
     def left(self, strain: int, number: int) -> Tensor:
         """Return what a strain leaves of each of ``number`` edges, [E]."""
         mine = self.strains == strain
-        return self.strengths.new_ones(number).index_put((self.edges[mine],), self.strengths[mine])
+        return self.activities.new_ones(number).index_put((self.edges[mine],), self.activities[mine])
 
     def take(self, rows: Tensor) -> EdgeChanges:
         """Return the changes of the strains ``rows``, [B] int64, in that order; strains may be repeated."""
         starts = torch.searchsorted(self.strains, torch.stack([rows, rows + 1]).contiguous())
         place, strains = ranges(starts[0], starts[1] - starts[0])
-        return EdgeChanges(self.edges[place], strains, self.strengths[place])
+        return EdgeChanges(self.edges[place], strains, self.activities[place])
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> EdgeChanges:
         """Return the same changes on ``device``."""
-        parts = self.edges, self.strains, self.strengths
+        parts = self.edges, self.strains, self.activities
         return EdgeChanges(*(x.to(device, non_blocking=non_blocking) for x in parts))
 
 
@@ -54,7 +54,7 @@ class EdgeChanges:
 class EdgePerturbations:
     """Hold the changed edges of B strains.
 
-    A message along an edge of strength s is multiplied by s, beside the strength of its source and the fixed weight of
+    A message along an edge of activity s is multiplied by s, beside the activity of its source and the fixed weight of
     the edge; means and softmaxes count it by s. So 0 is no edge: it is left out of degrees, means and softmaxes. Only a
     strain's genes decide which nodes it loses: removing the edge between a gene and its reaction does not remove the
     reaction. Edges at a lost node are removed, whatever is said about them here.
@@ -78,7 +78,7 @@ class EdgePerturbations:
             spelled: whether names of nodes may differ in case and blanks, as in tables that people write.
 
         Raises:
-            GenotypeError: a text cannot be read, a relation, node or edge does not exist, a strength is no amount, or a
+            GenotypeError: a text cannot be read, a relation, node or edge does not exist, an activity is no amount, or a
                 strain names an edge twice.
         """
         found: dict[Relation, list[tuple[int, EdgeTarget]]] = {}
@@ -137,10 +137,10 @@ def _changes(
     numbers = strain * (edges.num_src * edges.num_dst) + key
     _, place, count = torch.unique(numbers, return_inverse=True, return_counts=True)
     _refuse(
-        entries, count[place] > 1, "is named twice in a strain", "each edge once, with one strength", "leave one out"
+        entries, count[place] > 1, "is named twice in a strain", "each edge once, with one activity", "leave one out"
     )
     place, entry = ranges(first, parallel)
-    return EdgeChanges(order[place], strain[entry], _strengths(entries, device)[entry])
+    return EdgeChanges(order[place], strain[entry], _activities(entries, device)[entry])
 
 
 def _node(cell: ResidentGraph, node_type: str, target: EdgeTarget, node: str | int, spelled: bool) -> int:
@@ -158,12 +158,12 @@ def _node(cell: ResidentGraph, node_type: str, target: EdgeTarget, node: str | i
     return node
 
 
-def _strengths(entries: Sequence[tuple[int, EdgeTarget]], device: torch.device) -> Tensor:
-    """Return the strengths as one tensor through which gradients flow, [n] float64."""
-    values: list[Any] = [target.strength for _, target in entries]
+def _activities(entries: Sequence[tuple[int, EdgeTarget]], device: torch.device) -> Tensor:
+    """Return the activities as one tensor through which gradients flow, [n] float64."""
+    values: list[Any] = [target.activity for _, target in entries]
     stacked = torch.stack([torch.as_tensor(value, dtype=torch.float64, device=device) for value in values])
-    wrong = torch.as_tensor(no_strengths(np.atleast_1d(stacked.detach().cpu().numpy())))
-    _refuse(entries, wrong, "has a strength that is no amount", A_STRENGTH, "use 0 to remove an edge")
+    wrong = torch.as_tensor(no_activities(np.atleast_1d(stacked.detach().cpu().numpy())))
+    _refuse(entries, wrong, "has an activity that is no amount", AN_ACTIVITY, "use 0 to remove an edge")
     return stacked
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dglcell.checks import A_STRENGTH, no_strengths
+from dglcell.checks import AN_ACTIVITY, no_activities
 from dglcell.errors import GenotypeError
 from dglcell.graph.schema import GENE, REACTION
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
@@ -41,7 +41,7 @@ class GenotypeBatch(Targets):
     #: in common through them
     shared: tuple[int, ...] = ()
     reactions: Targets | None = None  #: reaction nodes that strains change themselves; optional
-    conditions: Tensor | None = None  #: [B, C] float, what a model sees of the conditions of each strain; optional
+    covariates: Tensor | None = None  #: [B, C] float, what a model sees of the covariates of each strain; optional
     edges: EdgePerturbations | None = None  #: edges that strains change; optional
     #: [B, K] reaction nodes that strains lose because they lose others, −1 behind them, where that was found when the
     #: strains were read; optional
@@ -59,7 +59,7 @@ class GenotypeBatch(Targets):
 
         Raises:
             GenotypeError: an index is outside ``[0, num_genes)``, or an activity is negative, not finite, or not 0 and
-                below ``LEAST_STRENGTH``.
+                below ``LEAST_ACTIVITY``.
         """
         for number, strain in enumerate(strains):
             if not isinstance(strain, Iterable) or not all(map(_is_index, strain)):
@@ -78,11 +78,11 @@ class GenotypeBatch(Targets):
         if any(isinstance(strain, Mapping) for strain in strains):
             left = [x for s in strains for x in (s.values() if isinstance(s, Mapping) else [0.0] * len(s))]
             activities = torch.tensor(left, dtype=torch.float64)
-            wrong = np.flatnonzero(no_strengths(activities.numpy())).tolist()
+            wrong = np.flatnonzero(no_activities(activities.numpy())).tolist()
             if wrong:
-                what = f"strain {int(strains_of(offsets, len(genes))[wrong[0]])}: the strength of a gene is no amount"
+                what = f"strain {int(strains_of(offsets, len(genes))[wrong[0]])}: the activity of a gene is no amount"
                 do = "leave a gene out that the strain does not change"
-                raise GenotypeError(what, got=[left[i] for i in wrong], expected=A_STRENGTH, do=do)
+                raise GenotypeError(what, got=[left[i] for i in wrong], expected=AN_ACTIVITY, do=do)
         return cls(genes, offsets, max(map(len, strains), default=0), activities)
 
     @property
@@ -109,11 +109,11 @@ class GenotypeBatch(Targets):
         """Return whether strains only delete genes: none is merely weakened, and no reaction is changed."""
         return self.activities is None and self.reactions is None
 
-    def refuse_strengths(self, what: str, do: str) -> None:
-        """Refuse strains that do more than delete genes, or differ in conditions, which ``what`` cannot express."""
-        if not self.deletes_only or self.conditions is not None:
-            kind = "strengths" if self.activities is not None else "conditions"
-            varied = "weakened genes" if self.activities is not None else "conditions"
+    def refuse_activities(self, what: str, do: str) -> None:
+        """Refuse strains that do more than delete genes, or differ in covariates, which ``what`` cannot express."""
+        if not self.deletes_only or self.covariates is not None:
+            kind = "activities" if self.activities is not None else "covariates"
+            varied = "weakened genes" if self.activities is not None else "covariates"
             got = f"strains with {varied if self.reactions is None else 'weakened reactions of a medium'}"
             what, expected = f"{kind} cannot be expressed by {what}", "strains that only delete genes"
             raise GenotypeError(what, got=got, expected=expected, do=do)
@@ -123,7 +123,7 @@ class GenotypeBatch(Targets):
         return replace(
             super().part(first, last),
             reactions=None if self.reactions is None else self.reactions.part(first, last),
-            conditions=None if self.conditions is None else self.conditions[first:last],
+            covariates=None if self.covariates is None else self.covariates[first:last],
             edges=None if self.edges is None else self.edges.take(chosen),
             blocked=None if self.blocked is None else self.blocked[first:last],
         )

@@ -131,8 +131,8 @@ class PerturbedCell:
     def aggregate(self, relation: Relation, states: States | Tensor, reduce: str = "sum") -> States:
         """Compute the sum or mean over the surviving in-edges of every destination node, in every strain.
 
-        An edge survives iff both its ends are kept. Its message is multiplied by the strength of its source, and by its
-        fixed weight if it has one; a mean divides by the sum of the strengths, which is the number of surviving
+        An edge survives iff both its ends are kept. Its message is multiplied by the activity of its source, and by its
+        fixed weight if it has one; a mean divides by the sum of the activities, which is the number of surviving
         in-edges where nothing is weakened. A node without any, and a lost node, receive zero.
 
         Args:
@@ -179,7 +179,7 @@ class PerturbedCell:
     def attend(self, relation: Relation, keys: States, queries: States, score: Score) -> States:
         """Compute the attention of every destination node to its surviving in-edges, in every strain.
 
-        The softmax is over the surviving edges only, each of which counts by the strength of its source; a node without
+        The softmax is over the surviving edges only, each of which counts by the activity of its source; a node without
         any, and a lost node, receive zero.
 
         Args:
@@ -246,7 +246,7 @@ def perturb(
     keep = keep_masks(graph, changes)
     left = {} if changes.deletes_only else activities(graph, changes, keep)
     if strategy in DGL_STRATEGIES:
-        kept = {t: Kept(torch.ones_like(mask[:, :1]), mask, strengths_NB=left.get(t)) for t, mask in keep.items()}
+        kept = {t: Kept(torch.ones_like(mask[:, :1]), mask, activities_NB=left.get(t)) for t, mask in keep.items()}
         changed = None if edges is None else edges.with_wild_type()
         engine = (EdgeSubgraph if strategy == "edge_subgraph" else EdgeMask)(graph, kept, changed)
         return PerturbedCell(engine, kept, graph)
@@ -260,7 +260,7 @@ def perturb(
     # Types whose targets say all lost and weakened nodes, which are few in every strain.
     few = {t: x for t, x in changes.nodes.items() if t not in graph.derived and x.most <= MOST_SLOTS}
     slots = {node_type: targets.padded() for node_type, targets in few.items()}
-    kept = {t: Kept(base[t], mask, slots.get(t), strengths_NB=left.get(t), whole=whole) for t, mask in keep.items()}
+    kept = {t: Kept(base[t], mask, slots.get(t), activities_NB=left.get(t), whole=whole) for t, mask in keep.items()}
     kernel = choices.kernel if kernel == "auto" else kernel
     execution = execution or Execution(dense_share=choices.dense_share)
     if strategy == "difference":

@@ -1,6 +1,6 @@
-"""Apply strengths: which nodes a strain keeps, what lost and weakened nodes send, and what nodes receive.
+"""Apply activities: which nodes a strain keeps, what lost and weakened nodes send, and what nodes receive.
 
-A node of strength s sends s(b + δ) where the base's sends b, so what it sends differs by **sδ − (1 − s)b**: δ where the
+A node of activity s sends s(b + δ) where the base's sends b, so what it sends differs by **sδ − (1 − s)b**: δ where the
 strain keeps the node as it is, −b where it has lost it. A lost node receives nothing, which differs by −y from what the
 base's node receives; a weakened node receives as before. This file has the rule in each form in which strategies use
 it: for all pairs, for listed pairs, and for the few lost nodes of a strain. Triton's loops have it in ``masked_spmm``.
@@ -102,7 +102,7 @@ class Kept:
 
     Attributes:
         base_N1, strains_NB: [N, 1] and [N, B] bool; every strain has lost what the base has not.
-        strengths_NB: [N, B] float, zero where a strain has lost the node; None where no kept node is weakened.
+        activities_NB: [N, B] float, zero where a strain has lost the node; None where no kept node is weakened.
         slots: the lost and weakened nodes as a list by strain, where K is known on the host; else None.
         whole: whether the base is known to keep all nodes.
     """
@@ -113,11 +113,11 @@ class Kept:
         strains_NB: Tensor,
         slots: Slots | None = None,
         *,
-        strengths_NB: Tensor | None = None,
+        activities_NB: Tensor | None = None,
         whole: bool = False,
     ) -> None:
         self.base_N1, self.strains_NB, self.slots, self.whole = base_N1, strains_NB, slots, whole
-        self.strengths_NB = None if strengths_NB is None else strengths_NB * strains_NB
+        self.activities_NB = None if activities_NB is None else activities_NB * strains_NB
         self._minus_lost: dict[torch.dtype, Tensor] = {}
 
     def of_base(self, x_NH: Tensor) -> Tensor:
@@ -126,24 +126,24 @@ class Kept:
 
     def times(self, copies: int) -> Kept:
         """Return this for several copies of the nodes, one copy after the other."""
-        strengths = None if self.strengths_NB is None else self.strengths_NB.repeat(copies, 1)
+        activities = None if self.activities_NB is None else self.activities_NB.repeat(copies, 1)
         base, strains = self.base_N1.repeat(copies, 1), self.strains_NB.repeat(copies, 1)
-        return Kept(base, strains, strengths_NB=strengths, whole=self.whole)
+        return Kept(base, strains, activities_NB=activities, whole=self.whole)
 
     def weights(self, dtype: torch.dtype) -> Tensor:
-        """Return how much each node counts in a strain, [N, B]: its strength."""
-        return (self.strains_NB if self.strengths_NB is None else self.strengths_NB).to(dtype)
+        """Return how much each node counts in a strain, [N, B]: its activity."""
+        return (self.strains_NB if self.activities_NB is None else self.activities_NB).to(dtype)
 
     def columns(self, dtype: torch.dtype) -> Tensor:
         """Return ``weights`` with the base in front, [N, 1 + B]."""
         return torch.cat([self.base_N1.to(dtype), self.weights(dtype)], dim=1)
 
     @cached_property
-    def log_strengths(self) -> Tensor | None:
+    def log_activities(self) -> Tensor | None:
         """Return what is added to softmax logits, [N, B], 0 for lost nodes; None where no kept node is weakened."""
-        if self.strengths_NB is None:
+        if self.activities_NB is None:
             return None
-        return self.strengths_NB.masked_fill(~self.strains_NB, 1).log()
+        return self.activities_NB.masked_fill(~self.strains_NB, 1).log()
 
     def minus_lost(self, dtype: torch.dtype) -> Tensor:
         """Return −1 for the pairs that the strain does not keep, 0 for the others, [N, B]; made once for a type."""
@@ -159,9 +159,9 @@ class Kept:
     @cached_property
     def changed(self) -> RowIndex:
         """Return the pairs that the base keeps and the strain does not keep whole: those that send something else."""
-        if self.strengths_NB is None:
+        if self.activities_NB is None:
             return self.lost
-        return RowIndex((self.strengths_NB != 1) & self.base_N1)
+        return RowIndex((self.activities_NB != 1) & self.base_N1)
 
     @cached_property
     def absent(self) -> RowIndex:
@@ -173,26 +173,26 @@ def sent(kept: Kept, base_NH: Tensor, delta_NBH: Tensor | None, dtype: torch.dty
     """Return by how much what the nodes send differs from what the base's nodes send, [N, B, H] in ``dtype``."""
     delta = None if delta_NBH is None else delta_NBH.to(dtype)
     base = kept.of_base(base_NH).to(dtype)
-    if kept.strengths_NB is not None:
-        strength = kept.strengths_NB.unsqueeze(-1)
-        return _weakened(strength, base.unsqueeze(1), delta, dtype)
+    if kept.activities_NB is not None:
+        activity = kept.activities_NB.unsqueeze(-1)
+        return _weakened(activity, base.unsqueeze(1), delta, dtype)
     out: Tensor = _LostInstead.apply(delta, base, kept)
     return out
 
 
-def _weakened(strength: Tensor, base: Tensor, delta: Tensor | None, dtype: torch.dtype) -> Tensor:
+def _weakened(activity: Tensor, base: Tensor, delta: Tensor | None, dtype: torch.dtype) -> Tensor:
     """Return sδ − (1 − s)b, the rule of this file, for rows that broadcast."""
-    gone = ((strength - 1) * base).to(dtype)
-    return gone if delta is None else torch.addcmul(gone, strength.to(dtype), delta)
+    gone = ((activity - 1) * base).to(dtype)
+    return gone if delta is None else torch.addcmul(gone, activity.to(dtype), delta)
 
 
 def sent_by(kept: Kept, base_NH: Tensor, delta_DH: Tensor, pairs: RowIndex) -> Tensor:
     """Compute ``sent`` for D listed pairs, [D, H] in the type of the base."""
     base_DH = take_rows(kept.of_base(base_NH), pairs.nodes)
     delta_DH = delta_DH.to(base_DH.dtype)
-    if kept.strengths_NB is not None:
-        strength = kept.strengths_NB.flatten().index_select(0, pairs.keys).unsqueeze(1)
-        return _weakened(strength, base_DH, delta_DH, base_DH.dtype)
+    if kept.activities_NB is not None:
+        activity = kept.activities_NB.flatten().index_select(0, pairs.keys).unsqueeze(1)
+        return _weakened(activity, base_DH, delta_DH, base_DH.dtype)
     kept_D1 = kept.strains_NB.flatten()[pairs.keys].unsqueeze(1)
     return torch.where(kept_D1, delta_DH, -base_DH)
 

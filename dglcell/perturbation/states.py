@@ -97,7 +97,7 @@ class States(ABC):
 
         Args:
             gate: logits of the same nodes, one wide.
-            kept: which nodes are kept; one of strength s weighs s times as much. A strain that keeps none of them
+            kept: which nodes are kept; one of activity s weighs s times as much. A strain that keeps none of them
                 pools to zero.
         """
 
@@ -154,8 +154,8 @@ class WholeStates(States):
         assert isinstance(gate, WholeStates)
         keep_NC = torch.cat([kept.base_N1, kept.strains_NB], dim=1)
         logits_NC = gate.columns.squeeze(-1)
-        if kept.log_strengths is not None:
-            logits_NC = logits_NC + F.pad(kept.log_strengths, (1, 0)).to(logits_NC.dtype)
+        if kept.log_activities is not None:
+            logits_NC = logits_NC + F.pad(kept.log_activities, (1, 0)).to(logits_NC.dtype)
         logits_NC = logits_NC.masked_fill(~keep_NC, torch.finfo(gate.x_NCH.dtype).min)
         share_NC = torch.softmax(logits_NC, dim=0) * keep_NC
         pooled_CH = torch.einsum("nc,nch->ch", share_NC, self.columns)
@@ -371,8 +371,8 @@ def pooling_shares(logits_N1: Tensor, kept: Kept, delta_NB: Tensor | None = None
     # Along the last dimension, because a GPU has one program for each column otherwise.
     p_N1 = torch.softmax(logits_N1.masked_fill(~kept.base_N1, floor).flatten(), 0).unsqueeze(1) * kept.base_N1
     delta = logits_N1.new_zeros(1, 1) if delta_NB is None else delta_NB.to(p_N1.dtype)
-    if kept.log_strengths is not None:
-        delta = delta + kept.log_strengths.to(p_N1.dtype)
+    if kept.log_activities is not None:
+        delta = delta + kept.log_activities.to(p_N1.dtype)
     change_NB = share_changes(p_N1, logits_N1, delta, -2, kept.strains_NB)
     attribution = active()
     if attribution is not None:

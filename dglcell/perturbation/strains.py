@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dglcell.checks import A_STRENGTH, no_strengths
+from dglcell.checks import AN_ACTIVITY, no_activities
 from dglcell.errors import GenotypeError, did_you_mean, listing
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.edge_targets import EdgeTarget
@@ -172,8 +172,8 @@ def _edges(cell: CellGraph, relation: Relation, lists: Lists, left: Lists | Tens
     what, edges = f"edges of {relation}", cell.resident[relation]
     ids = [_ids(what, strain, of, edges.num_edges) for strain, of in enumerate(lists)]
     flat, offsets = (x.to(cell.device) for x in _concatenated(ids))
-    strengths = torch.zeros(len(flat)) if left is None else _activities(what, left, ids, cell.device)
-    return EdgeChanges(edges.places[flat], torch.repeat_interleave(offsets.diff()), strengths.to(cell.device))
+    activities = torch.zeros(len(flat)) if left is None else _activities(what, left, ids, cell.device)
+    return EdgeChanges(edges.places[flat], torch.repeat_interleave(offsets.diff()), activities.to(cell.device))
 
 
 def _ids(
@@ -236,7 +236,7 @@ def _activities(
         expected = f"for each strain: {listing(sizes)}; or one tensor of {sum(sizes)}"
         raise GenotypeError(what, got=got, expected=expected)
     plain = values.detach().cpu().numpy()
-    if no_strengths(plain).any():
-        wrong = listing(plain[no_strengths(plain)])
-        raise GenotypeError(f"an activity of {what} is no amount", got=wrong, expected=A_STRENGTH)
+    if no_activities(plain).any():
+        wrong = listing(plain[no_activities(plain)])
+        raise GenotypeError(f"an activity of {what} is no amount", got=wrong, expected=AN_ACTIVITY)
     return values

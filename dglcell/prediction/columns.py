@@ -1,4 +1,4 @@
-"""Read strains to predict as tables, lists and records have them: genes, their strengths, and conditions."""
+"""Read strains to predict as tables, lists and records have them: genes, their activities, and covariates."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from dglcell.data.changes import (
     GENES,
     NUMBERED,
     Changes,
+    activity_columns,
     gene_columns,
     list_genotypes,
     read_changes,
-    strength_columns,
 )
 from dglcell.data.sources.config import CsvConfig
 from dglcell.data.sources.guides import SITE, GuideConfig
@@ -32,18 +32,18 @@ from dglcell.graph.names import named_aliases
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.prediction import UNKNOWN
-from dglcell.prediction.conditions import (
+from dglcell.prediction.covariates import (
     ANOTHER,
     Completion,
     Seen,
     added_column,
     asked_of,
-    check_conditions,
+    check_covariates,
     completion_of,
-    find_conditions,
+    find_covariates,
     guide_columns,
-    read_conditions,
-    with_conditions,
+    read_covariates,
+    with_covariates,
 )
 from dglcell.training.checkpoint import Trained
 
@@ -58,7 +58,7 @@ log = logging.getLogger("dglcell")
 class GenotypeTable:
     """Hold the strains of a table."""
 
-    #: strains of the rows, with genes of the cell graph and the conditions that the model sees; without a changed gene
+    #: strains of the rows, with genes of the cell graph and the covariates that the model sees; without a changed gene
     #: where the cell graph lacks one of them
     strains: Strains
     is_known: NDArray[np.bool_]  #: [S] whether the cell graph has all genes of the strain
@@ -108,11 +108,11 @@ class GenotypeColumns:
     trained_on: Sequence[str] = ()  #: gene columns of the table that the model was trained on
     aliases: AliasTable = field(default_factory=AliasTable)  #: other names of genes
     unknown: str = UNKNOWN[0]  #: what is done about rows with genes that the cell graph lacks
-    #: columns of strengths of the table that the model was trained on, in the order of ``trained_on``, or none
-    strengths: Sequence[str] = ()
-    #: condition → its column in the table that the model was trained on
-    conditions: Mapping[str, str] = field(default_factory=dict)
-    #: the conditions that the model sees and strains say. If there are any, a strain need not change a gene.
+    #: columns of activities of the table that the model was trained on, in the order of ``trained_on``, or none
+    activities: Sequence[str] = ()
+    #: covariate → its column in the table that the model was trained on
+    covariates: Mapping[str, str] = field(default_factory=dict)
+    #: the covariates that the model sees and strains say. If there are any, a strain need not change a gene.
     seen: Seen = field(default_factory=dict)
     learnt: bool = False  #: whether the model learns what is left of a gene where strains do not say it
     guides: GuideConfig | None = None  #: columns of guides of the table that the model was trained on
@@ -144,40 +144,40 @@ class GenotypeColumns:
             csv.genes,
             aliased,
             unknown,
-            csv.strengths,
-            csv.conditions,
+            csv.activities,
+            csv.covariates,
             asked_of(trained),
-            bool(config.model.strength_from),
+            bool(config.model.activity_from),
             csv.guides,
             completion_of(trained),
             config.cell.model,
         )
 
     def find(self, header: Sequence[str], where: str) -> tuple[list[str], list[str]]:
-        """Return the columns of genes, and those of strengths in the same order.
+        """Return the columns of genes, and those of activities in the same order.
 
-        There are no columns of genes where neither this table nor that of the training has any. Those of strengths are
-        those of the training, or as `strength_columns` finds them; there may be none.
+        There are no columns of genes where neither this table nor that of the training has any. Those of activities are
+        those of the training, or as `activity_columns` finds them; there may be none.
 
         Raises:
             GenotypeError: there is no gene column, a column that was named is not there, or some gene columns have a
-                column of strengths and others do not.
+                column of activities and others do not.
         """
         names = list(self.names)
         if not names and not any(NUMBERED.fullmatch(name) or name == GENES for name in header):
             names = [name for name in self.trained_on if name in header]
             if self.seen and not self.trained_on and GENE not in header:
-                return [], strength_columns(header, [], where)  # which refuses strengths that have no genes
+                return [], activity_columns(header, [], where)  # which refuses activities that have no genes
         for name in names:
             if name not in header:
                 do = did_you_mean(name, header, "see `--columns`")
                 raise GenotypeError(f"{where}: no column '{name}'", got=", ".join(header), do=do)
         genes = names or gene_columns(header, where)
-        of_gene = dict(zip(self.trained_on, self.strengths, strict=False))
-        trained = [of_gene.get(gene, f"strength of {gene}") for gene in genes]
+        of_gene = dict(zip(self.trained_on, self.activities, strict=False))
+        trained = [of_gene.get(gene, f"activity of {gene}") for gene in genes]
         lacking = [name for name in trained if name not in header]
         if len(lacking) == len(trained):
-            return genes, strength_columns(header, genes, where)
+            return genes, activity_columns(header, genes, where)
         if lacking:
             do = did_you_mean(lacking[0], header, "add it, with an empty cell for a deletion")
             raise GenotypeError(f"{where}: no column '{lacking[0]}'", got=listing(header), do=do)
@@ -186,10 +186,10 @@ class GenotypeColumns:
     def rows_of(self, frame: pd.DataFrame) -> Rows:
         """Return those columns of a DataFrame that strains are read from, as text."""
         header = [str(name).strip() for name in frame.columns]
-        genes, strengths = self.find(header, STRAINS)
-        seen = chain.from_iterable((self.conditions.get(name, name), name, added_column(name)) for name in self.seen)
+        genes, activities = self.find(header, STRAINS)
+        seen = chain.from_iterable((self.covariates.get(name, name), name, added_column(name)) for name in self.seen)
         others = [*seen, *([] if self.guides is None else [*self.guides.columns, SITE])]
-        return Rows.of_frame(frame, [*dict.fromkeys([*genes, *strengths, *(set(others) & {*header})])])
+        return Rows.of_frame(frame, [*dict.fromkeys([*genes, *activities, *(set(others) & {*header})])])
 
     def read(self, rows: Rows, vocabulary: Vocabulary) -> GenotypeTable:
         """Read the strains of a table with the genes of the model's cell graph.
@@ -198,11 +198,11 @@ class GenotypeColumns:
             GenotypeError: columns are missing, or rows are wrong, each of which is named.
         """
         header, where = list(rows.frame.columns), rows.title
-        genes, strengths = self.find(header, where)
+        genes, activities = self.find(header, where)
         of_guides = guide_columns(self.seen, self.guides, rows, where)
-        columns = find_conditions(self.seen, [*header, *of_guides], self.conditions, where)
-        numbers, issues = read_conditions(self.seen, rows, columns, of_guides)
-        changes = read_changes(rows, genes, strengths, self.aliases, vocabulary, may_be_empty=bool(self.seen))
+        columns = find_covariates(self.seen, [*header, *of_guides], self.covariates, where)
+        numbers, issues = read_covariates(self.seen, rows, columns, of_guides)
+        changes = read_changes(rows, genes, activities, self.aliases, vocabulary, may_be_empty=bool(self.seen))
         unknown = changes.unknown_issues(vocabulary)
         if unknown and self.model in SHIPPED:  # reading it takes a second
             aliases = self.aliases.joined(named_aliases(self.model)[0])
@@ -222,24 +222,24 @@ class GenotypeColumns:
         lacking = [""] * len(is_known)
         for row in np.flatnonzero(~is_known).tolist():
             lacking[row] = ";".join(n for n in changes.of_row(row)[0] if changes.meant[n] not in vocabulary)
-        left = changes.strengths
+        left = changes.activities
         # Deletions alone cost less, and every model takes them.
         if left is not None and (left.any() or self.learnt):
-            strains = replace(strains, strengths=left[kept])
+            strains = replace(strains, activities=left[kept])
             if (most := left[kept].max(initial=0)) > STRONGEST:
-                said = "%s: strengths up to %g look like percent: 1 is the wild type, and 0.3 a knock-down to 30 %%"
+                said = "%s: activities up to %g look like percent: 1 is the wild type, and 0.3 a knock-down to 30 %%"
                 log.warning(said, where, most)
-        strains = with_conditions(strains, self.seen, np.transpose(numbers) if len(numbers) else [])
+        strains = with_covariates(strains, self.seen, np.transpose(numbers) if len(numbers) else [])
         return GenotypeTable(strains if self.complete is None else self.complete(strains), is_known, lacking, changes)
 
 
 Genotypes = Iterable[Sequence[str] | Mapping[str, float]]
-"""These are strains as lists of deleted genes, or as gene → strength."""
+"""These are strains as lists of deleted genes, or as gene → activity."""
 
 
 def read_strains(
     strains: Genotypes | pd.DataFrame | Strains,
-    conditions: Mapping[str, Any],
+    covariates: Mapping[str, Any],
     how: GenotypeColumns,
     vocabulary: Vocabulary,
 ) -> tuple[pd.DataFrame, GenotypeTable]:
@@ -247,7 +247,7 @@ def read_strains(
 
     Args:
         strains: lists, a DataFrame, in whose index texts are names of strains for messages, or a record.
-        conditions: condition → a value for all strains, or one for each.
+        covariates: covariate → a value for all strains, or one for each.
         vocabulary: gene vocabulary of the model's cell graph.
 
     Returns:
@@ -257,14 +257,14 @@ def read_strains(
         GenotypeError: strains cannot be predicted.
     """
     frame = _as_frame(strains, how)
-    check_conditions(how.seen, conditions)
-    for name, values in conditions.items():
+    check_covariates(how.seen, covariates)
+    for name, values in covariates.items():
         if added_column(name) in frame.columns:
-            raise GenotypeError(f"condition '{name}' is given twice", expected="with the strains, or beside them")
+            raise GenotypeError(f"covariate '{name}' is given twice", expected="with the strains, or beside them")
         one = isinstance(values, str) or not np.iterable(values)
         given = [values] * len(frame) if one else list(values)
         if len(given) != len(frame):
-            what, expected = f"condition '{name}' does not fit the strains", "one value for each strain, or one for all"
+            what, expected = f"covariate '{name}' does not fit the strains", "one value for each strain, or one for all"
             raise GenotypeError(what, got=f"{len(given):,} values for {len(frame):,} strains", expected=expected)
         frame = frame.assign(**{added_column(name): given})
     return frame, how.read(how.rows_of(frame), vocabulary)
@@ -283,14 +283,14 @@ def _as_frame(strains: Genotypes | pd.DataFrame | Strains, how: GenotypeColumns)
         f"gene_{k + 1}": [genes[k] if k < len(genes) else "" for genes in genotypes] for k in range(width)
     }
     if any(isinstance(changed, Mapping) for changed in changes):
-        # What is missing is no strength here, where a DataFrame has it for a deletion.
+        # What is missing is no activity here, where a DataFrame has it for a deletion.
         left = [
             [of if of == of and of is not None else str(of) for of in one.values()]
             if isinstance(one, Mapping)
             else [0.0] * len(one)
             for one in changes
         ]
-        columns |= {f"strength_{k + 1}": [of[k] if k < len(of) else None for of in left] for k in range(width)}
+        columns |= {f"activity_{k + 1}": [of[k] if k < len(of) else None for of in left] for k in range(width)}
     if isinstance(given, Strains):
-        columns |= {added_column(name): given.shown(name) for name in how.seen if name in given.conditions}
+        columns |= {added_column(name): given.shown(name) for name in how.seen if name in given.covariates}
     return pd.DataFrame(columns)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dglcell.data.changes import strength_of
+from dglcell.data.changes import activity_of
 from dglcell.data.strains import Strains
 from dglcell.errors import GenotypeError, listing
 from dglcell.files.atomic import CONTROL, canonical_hash
@@ -24,7 +24,7 @@ from dglcell.graph.model_files import is_no_gene
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.prediction import KINDS
-from dglcell.prediction.conditions import Completion, added_column
+from dglcell.prediction.covariates import Completion, added_column
 
 log = logging.getLogger("dglcell")
 
@@ -35,16 +35,16 @@ MOST_STRAINS = 2**63 - 1
 class Design:
     """List the strains ``start`` to ``stop`` of ``itertools.combinations(genes, size)``.
 
-    In this order neighbouring strains share their first genes. With strengths, each combination comes once for each of
-    ``itertools.product(strengths, repeat=size)``.
+    In this order neighbouring strains share their first genes. With activities, each combination comes once for each of
+    ``itertools.product(activities, repeat=size)``.
     """
 
     genes: tuple[int, ...]  #: distinct indices of the cell graph's genes; combinations keep their order
     size: int  #: K, changed genes of each strain
     start: int  #: number of the first strain, from 0
     stop: int  #: number of the strain after the last
-    strengths: tuple[float, ...] = ()  #: what may be left of a gene; all genes are deleted where there are none
-    #: a strain that changes no gene, in the conditions of all strains; None where there are none
+    activities: tuple[float, ...] = ()  #: what may be left of a gene; all genes are deleted where there are none
+    #: a strain that changes no gene, with the covariates of all strains; None where there are none
     background: Strains | None = None
     names: tuple[str, ...] = ()  #: names of the cell graph's genes, where simulators compute columns
     #: adds what simulators compute of strains; None where the model sees nothing of that kind
@@ -58,7 +58,7 @@ class Design:
         start: int = 0,
         limit: int | None = None,
         *,
-        strengths: Sequence[float] = (),
+        activities: Sequence[float] = (),
         background: Strains | None = None,
         names: tuple[str, ...] = (),
         complete: Completion | None = None,
@@ -67,11 +67,11 @@ class Design:
 
         Raises:
             GenotypeError: there are fewer genes than deletions, more combinations than 64 bits count, or ``start``
-                lies behind the last of them; or a strength is no amount, or listed twice.
+                lies behind the last of them; or an activity is no amount, or listed twice.
         """
-        left = tuple(strength_of(strength) for strength in strengths)
+        left = tuple(activity_of(activity) for activity in activities)
         if len(set(left)) < len(left):
-            raise GenotypeError("a strength of the design is listed twice", got=listing(left), do="list each once")
+            raise GenotypeError("an activity of the design is listed twice", got=listing(left), do="list each once")
         kind = KINDS.get(size, f"sets of {size} genes")
         if len(genes) < size:
             what, expected = f"no {kind}: there are too few genes", f"{size} or more"
@@ -102,9 +102,9 @@ class Design:
         sha256 = canonical_hash([self.genes, self.size, self.start, self.stop])
         about = {"genes": len(self.genes), "deletions": self.size, "start": self.start, "stop": self.stop}
         # Designs without these are described as they always were, so that their outputs stay complete.
-        more: dict[str, Any] = {"strengths": list(self.strengths)} if self.strengths else {}
-        if self._conditions:
-            more["conditions"] = self._conditions
+        more: dict[str, Any] = {"activities": list(self.activities)} if self.activities else {}
+        if self._covariates:
+            more["covariates"] = self._covariates
         return {"design_sha256": sha256, **about, **more}
 
     def strains(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -112,16 +112,16 @@ class Design:
         return np.asarray(self.genes, np.int64)[self._positions(numbers // self._choices)]
 
     def left(self, numbers: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the [n, K] strengths of the genes of the strains with these numbers."""
-        if not self.strengths:
+        """Return the [n, K] activities of the genes of the strains with these numbers."""
+        if not self.activities:
             return np.zeros((len(numbers), self.size), np.float32)
-        places = len(self.strengths) ** np.arange(self.size - 1, -1, -1)
-        digits = numbers[:, None] // places % len(self.strengths)
-        return np.asarray(self.strengths, np.float32)[digits]
+        places = len(self.activities) ** np.arange(self.size - 1, -1, -1)
+        digits = numbers[:, None] // places % len(self.activities)
+        return np.asarray(self.activities, np.float32)[digits]
 
     @property
     def _choices(self) -> int:
-        return max(1, len(self.strengths)) ** self.size
+        return max(1, len(self.activities)) ** self.size
 
     def _positions(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the [n, K] positions of the strains' genes in the list of genes.
@@ -150,29 +150,29 @@ class Design:
     def chosen(self, which: NDArray[np.integer], names: tuple[str, ...]) -> Strains:
         """Return some strains, counted from the design's own first, whose targets have these names."""
         numbers = self.start + which.astype(np.int64)
-        left = self.left(numbers).reshape(-1) if self.strengths else None
+        left = self.left(numbers).reshape(-1) if self.activities else None
         found = {} if self.background is None else self.background.columns
         columns = {column: np.repeat(values, len(numbers), axis=0) for column, values in found.items()}
         offsets = np.arange(len(numbers) + 1) * self.size
-        made = Strains(names, self.strains(numbers).reshape(-1), offsets, columns, strengths=left)
+        made = Strains(names, self.strains(numbers).reshape(-1), offsets, columns, activities=left)
         return made if self.complete is None else self.complete(made)
 
     def columns(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return the columns ``gene_1`` …, dictionary-encoded, ``strength_1`` … and ``condition_<name>``."""
+        """Return the columns ``gene_1`` …, dictionary-encoded, ``activity_1`` … and ``covariate_<name>``."""
         numbers = np.arange(self.start, self.stop)
         found = {f"gene_{k + 1}": named(column, names) for k, column in enumerate(self.strains(numbers).T)}
-        if self.strengths:
-            found |= {f"strength_{k + 1}": column for k, column in enumerate(self.left(numbers).T)}
-        for name, value in self._conditions.items():
+        if self.activities:
+            found |= {f"activity_{k + 1}": column for k, column in enumerate(self.left(numbers).T)}
+        for name, value in self._covariates.items():
             same = np.zeros(len(self), np.int64)
             column = named(same, (value,)) if isinstance(value, str) else np.full(len(self), value, np.float32)
             found[added_column(name)] = column
         return found
 
     @property
-    def _conditions(self) -> dict[str, str | float]:
+    def _covariates(self) -> dict[str, str | float]:
         one = self.background
-        return {} if one is None else {name: one.shown(name).tolist()[0] for name in one.conditions}
+        return {} if one is None else {name: one.shown(name).tolist()[0] for name in one.covariates}
 
     def batches(self, size: int, worth_sharing: int | None = None) -> Iterator[GenotypeBatch]:
         """Yield the strains in order.
@@ -193,19 +193,19 @@ class Design:
             number, shared = self._next_batch(first, size, worth_sharing)
             numbers = np.arange(first, first + number)
             genes = torch.from_numpy(self.strains(numbers)).reshape(-1)
-            left = torch.from_numpy(self.left(numbers)).reshape(-1) if self.strengths else None
-            seen = None if self.background is None else self.background.to("cpu").perturbations.conditions
-            conditions = None if seen is None else seen.expand(number, -1)
+            left = torch.from_numpy(self.left(numbers)).reshape(-1) if self.activities else None
+            seen = None if self.background is None else self.background.to("cpu").perturbations.covariates
+            covariates = None if seen is None else seen.expand(number, -1)
             if self.complete is not None:
-                conditions = self.chosen(numbers - self.start, self.names).to("cpu").perturbations.conditions
+                covariates = self.chosen(numbers - self.start, self.names).to("cpu").perturbations.covariates
             offsets = torch.arange(number + 1) * self.size
-            yield GenotypeBatch(genes, offsets, self.size, left, shared, conditions=conditions)
+            yield GenotypeBatch(genes, offsets, self.size, left, shared, covariates=covariates)
             first += number
 
     def _next_batch(self, first: int, size: int, worth_sharing: int | None) -> tuple[int, tuple[int, ...]]:
         """Return how many strains the batch that begins with number ``first`` has, and the genes that they share."""
         size = min(size, self.stop - first)
-        if worth_sharing is None or self.strengths:  # Weakened genes are not shared.
+        if worth_sharing is None or self.activities:  # Weakened genes are not shared.
             return size, ()
         positions = self._positions(np.array([first]))[0].tolist()
         count = len(self.genes)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dglcell.baselines.beyond_deletions import summed
 from dglcell.config.read import experiment_file, load_config
-from dglcell.data.columns import CONDITION, Column
+from dglcell.data.columns import COVARIATE, Column
 from dglcell.data.config import VALIDATION
 from dglcell.data.partition import Keys, gene_keys, number_keys, shuffled, strain_keys
 from dglcell.data.split import Split
@@ -23,7 +23,7 @@ from dglcell.errors import ConfigError, DataError, listing
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.metrics import ResultRow, row_of
 from dglcell.prediction.columns import GenotypeColumns, GenotypeTable, read_strains
-from dglcell.prediction.conditions import asked_of
+from dglcell.prediction.covariates import asked_of
 from dglcell.prediction.predict import predict_rows
 from dglcell.prediction.table import predicted_by, predicted_column
 from dglcell.runs.directory import RunDirectory
@@ -70,9 +70,9 @@ def rows_on(
         return rows
     for phenotype, models in kept_baselines(directory, trained.cell).models.items():
         for baseline, model in models.items() if phenotype in measured else ():
-            with suppress(DataError):  # it knows deletions alone, and the strains have strengths
+            with suppress(DataError):  # it knows deletions alone, and the strains have activities
                 predicted = model.predict(read.strains)
-                rows.append(row_of(baseline, phenotype, name, predicted, labels[phenotype], is_null=True))
+                rows.append(row_of(baseline, phenotype, name, predicted, labels[phenotype], is_baseline=True))
     return rows
 
 
@@ -94,13 +94,13 @@ def _new_strains(members: Sequence[Trained], directories: Sequence[Path], table:
     lacking = np.array([gene not in trained.cell.genes for gene in table.names])
     unknown = summed(lacking[table.targets].astype(np.float64), table) > 0
     seen = np.isin(identities(table, trained), strains_of_runs(members, directories))
-    # The wild type is a strain for models that see its conditions.
+    # The wild type is a strain for models that see its covariates.
     idle = (table.num_deletions == 0) & (not asked_of(trained))
     kept = np.flatnonzero(~(unknown | seen | idle))
     said = f"{unknown.sum():,} have genes that the cell graph lacks, {seen.sum():,} were trained on"
     log.info("%s: %s of %s strains; %s", name, f"{len(kept):,}", f"{len(table):,}", said)
     if idle.any():
-        log.info("%s: the wild type is left out, as the model sees no conditions", name)
+        log.info("%s: the wild type is left out, as the model sees no covariates", name)
     if not len(kept):
         do = "choose an experiment with other strains, or a model that was not trained on these"
         raise DataError(f"no strain of '{name}' is left to evaluate the model on", got=f"{len(table):,}; {said}", do=do)
@@ -110,15 +110,15 @@ def _new_strains(members: Sequence[Trained], directories: Sequence[Path], table:
 def identities(strains: Strains, trained: Trained) -> Keys:
     """Return a key of each strain, [S], by what makes it another one for a model.
 
-    That is its genes, their strengths and the conditions that the model sees and no simulator computes. Keys of
+    That is its genes, their activities and the covariates that the model sees and no simulator computes. Keys of
     different strains collide as rarely as those of `strain_keys`.
     """
     changed = strains.with_targets(strains.left() != 1)
-    keys = strain_keys(changed.with_(columns={}, strengths=changed.left()))
+    keys = strain_keys(changed.with_(columns={}, activities=changed.left()))
     for name in asked_of(trained):
-        if name in strains.conditions:
-            categories = strains.conditions[name]
-            values = strains.columns[Column(CONDITION, name, categories)]
+        if name in strains.covariates:
+            categories = strains.covariates[name]
+            values = strains.columns[Column(COVARIATE, name, categories)]
             of = gene_keys(categories)[values.astype(np.int64)] if categories else number_keys(values)
             keys = shuffled(keys ^ gene_keys([name])[0], 0) + of
     return keys

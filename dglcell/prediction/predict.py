@@ -50,7 +50,7 @@ class Ranking:
     by: str
     top: int
     phenotype: str  #: phenotype whose predictions are compared
-    wild_type: float = 0.0  #: what is predicted for the wild type in the conditions of the design
+    wild_type: float = 0.0  #: what is predicted for the wild type with the covariates of the design
 
     @classmethod
     def of(
@@ -278,8 +278,8 @@ def predict_design(
     predict = functools.partial(
         predict_rows, members, batch_size=batch_size, worth_sharing=worth_sharing, intervals=intervals
     )
-    if design.strengths:
-        predict(design.part(0, 1))  # A model that refuses strengths does so before a folder of parts is made.
+    if design.activities:
+        predict(design.part(0, 1))  # A model that refuses activities does so before a folder of parts is made.
     about = _describe(members, intervals) | design.describe()
     if ranking is not None:  # what the order depends on beside the predictions
         about |= {"by": ranking.by, "top": ranking.top, "phenotype": ranking.phenotype}
@@ -307,7 +307,7 @@ def predict_design(
 
 
 def wild_type_of(members: Sequence[Trained], design: Design, phenotype: str) -> float:
-    """Return what is predicted for the wild type in the conditions of a design; 0 where a model has no value for it."""
+    """Return what is predicted for the wild type with the covariates of a design; 0 where a model has no value for it."""
     wild = design.chosen(np.zeros(1, int), members[0].cell.genes.names).with_targets(np.zeros(design.size, bool))
     wild = wild if design.complete is None else design.complete(wild)
     found = predict_rows(members, GenotypeTable.of(wild))[predicted_column(phenotype)]

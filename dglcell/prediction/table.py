@@ -23,7 +23,7 @@ from dglcell.files.atomic import atomic_file, no_formula, only_writer, parse_jso
 from dglcell.files.parquet import import_pyarrow, open_writer
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.prediction.columns import GenotypeColumns, GenotypeTable
-from dglcell.prediction.conditions import ANOTHER, added_column, check_conditions, condition_number
+from dglcell.prediction.covariates import ANOTHER, added_column, check_covariates, covariate_number
 from dglcell.training.checkpoint import Trained
 
 
@@ -33,7 +33,7 @@ def read_genotypes(
     phenotypes: Sequence[str] = (),
     columns: GenotypeColumns | None = None,
     *,
-    conditions: Mapping[str, str] | None = None,
+    covariates: Mapping[str, str] | None = None,
     with_spread: bool = False,
     more: Sequence[str] = (),
 ) -> GenotypeTable:
@@ -44,20 +44,20 @@ def read_genotypes(
         vocabulary: gene vocabulary of the model's cell graph.
         phenotypes: phenotypes that will be predicted; their columns must not be there yet.
         columns: how strains are read; the defaults of `GenotypeColumns` where None.
-        conditions: condition → a value for all rows, in place of a column; it becomes a column ``condition_NAME``.
+        covariates: covariate → a value for all rows, in place of a column; it becomes a column ``covariate_NAME``.
         with_spread: whether several models predict, so that their standard deviation has a column too.
         more: other columns that will be added, such as those of intervals.
 
     Raises:
         DataError: the file is no table.
-        GenotypeError: the table has no gene column, lacks a condition that the model sees, or rows are wrong: unknown
-            gene, no gene, a gene twice, no strength, no value of a condition. Every wrong row is named by its line.
+        GenotypeError: the table has no gene column, lacks a covariate that the model sees, or rows are wrong: unknown
+            gene, no gene, a gene twice, no activity, no value of a covariate. Every wrong row is named by its line.
         MissingDependencyError: the table is Parquet and pyarrow is not installed.
     """
-    how, rows, given = columns or GenotypeColumns(), read_rows(path, keep_blank=True), dict(conditions or {})
-    check_conditions(how.seen, given)
+    how, rows, given = columns or GenotypeColumns(), read_rows(path, keep_blank=True), dict(covariates or {})
+    check_covariates(how.seen, given)
     for name, value in given.items():
-        condition_number(how.seen, name, value, ANOTHER)  # the same for all rows, so that it is refused once
+        covariate_number(how.seen, name, value, ANOTHER)  # the same for all rows, so that it is refused once
     rows = replace(rows, frame=rows.frame.assign(**{added_column(name): value for name, value in given.items()}))
     made = [*map(predicted_column, phenotypes), *(map(spread_column, phenotypes) if with_spread else ()), *more]
     taken = [name for name in made if name in rows.frame]
@@ -329,7 +329,7 @@ def write_tables(path: Path, suffix: str, tables: Iterator[Any], about: Mapping[
 def _texts(name: str, column: Any) -> list[str]:
     """Return the cells of a column of texts or numbers as a CSV has them."""
     if str(column.type) == "float":
-        is_given = name.startswith(("strength_", "condition_"))  # by the user; others are predicted
+        is_given = name.startswith(("activity_", "covariate_"))  # by the user; others are predicted
         return (shortest if is_given else six_digits)(column.to_numpy())
     cells: list[Any] = column.to_pylist()
     written = {cell: no_formula(cell) if isinstance(cell, str) else cell for cell in {*cells}}

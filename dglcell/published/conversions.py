@@ -165,7 +165,7 @@ def titrated_guides(originals: Sequence[Path]) -> pd.DataFrame:
 ALLELE_CLASSES = {"dma": "deletion", "sn": "deletion", "damp": "DAmP", "tsa": "ts", "tsq": "ts"}
 """These arrays and queries have deletions, alleles with decreased abundance of mRNA, and temperature-sensitive ones."""
 
-STRENGTH_AT_FIRST = 0.2
+ACTIVITY_AT_FIRST = 0.2
 """What is left of a gene with an allele that is no deletion. Learning begins there; it is not measured."""
 
 
@@ -184,7 +184,7 @@ def single_mutants(originals: Sequence[Path]) -> pd.DataFrame:
         "gene": gene,
         "allele": table["strain"].map(names).fillna(table["strain"]),
         "class": kind,
-        "strength": np.where(kind == "deletion", 0, STRENGTH_AT_FIRST),
+        "strength": np.where(kind == "deletion", 0, ACTIVITY_AT_FIRST),
         "fitness": table["fitness"],
         "sd": table["sd"],
         "strain": table["strain"],

@@ -32,11 +32,11 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Group:
-    """Hold runs that are averaged: those of one experiment, or null models on one split."""
+    """Hold runs that are averaged: those of one experiment, or baselines on one split."""
 
-    name: str  #: of the experiment or null model
+    name: str  #: of the experiment or baseline
     model: str
-    is_null: bool
+    is_baseline: bool
     kinds: dict[str, str]  #: phenotype → kind of its labels
     values: dict[Key, list[float]]  #: one value a run, NaN where undefined
     together: int = 0  #: runs whose mean prediction the values are of; 0 where each run has its own values
@@ -44,7 +44,7 @@ class Group:
     @property
     def kind(self) -> str:
         """Say in a word or two what the group is."""
-        return "null model" if self.is_null else "mean of runs" if self.together else "experiment"
+        return "baseline" if self.is_baseline else "mean of runs" if self.together else "experiment"
 
     def mean(self, key: Key) -> float:
         """Return the mean over the runs; NaN where any of them is undefined."""
@@ -57,9 +57,9 @@ class Group:
 
 
 def group_runs(runs: Sequence[RunFiles]) -> list[Group]:
-    """Group runs: experiments in the order they are given, then the null models.
+    """Group runs: experiments in the order they are given, then the baselines.
 
-    Null models know no seed: where all runs share a split there is one group for each; else one for each split.
+    Baselines know no seed: where all runs share a split there is one group for each; else one for each split.
     """
     paths = [run.directory.path.resolve() for run in runs]
     twice = sorted({str(run.directory.path) for run, path in zip(runs, paths, strict=True) if paths.count(path) > 1})
@@ -70,14 +70,14 @@ def group_runs(runs: Sequence[RunFiles]) -> list[Group]:
     for run in runs:
         split = f", split {run.environment['hashes']['split'][:8]}" if len(splits) > 1 else ""
         for row in run.rows:
-            name, model = row.model + split if row.is_null else run.name, row.model
+            name, model = row.model + split if row.is_baseline else run.name, row.model
             if row.is_ensemble:  # of each run with a weight of its own
                 name, model = f"{run.name}, with a baseline", f"{ENSEMBLE_OF}baseline"
-            group = groups.setdefault((name, row.is_null), Group(name, model, row.is_null, {}, {}))
+            group = groups.setdefault((name, row.is_baseline), Group(name, model, row.is_baseline, {}, {}))
             group.kinds[row.phenotype] = row.kind
             for metric, value in row.metrics.items():
                 group.values.setdefault((row.phenotype, row.part, metric), []).append(value)
-    return sorted(groups.values(), key=lambda group: group.is_null)  # the sort is stable
+    return sorted(groups.values(), key=lambda group: group.is_baseline)  # the sort is stable
 
 
 def joined_runs(runs: Sequence[RunFiles]) -> list[Group]:
@@ -124,11 +124,11 @@ def _table(groups: Sequence[Group], kind: str) -> ResultsTable:
         inside = [group for group in groups if (*block, "n") in group.values]
         best = {metric: best_of([group.mean((*block, metric)) for group in inside], metric) for metric in columns}
         for i, group in enumerate(inside):
-            labels = [*(block if i == 0 else ("", "")), group.name, "" if group.is_null else group.model]
+            labels = [*(block if i == 0 else ("", "")), group.name, "" if group.is_baseline else group.model]
             runs = group.together or len(group.values[*block, "n"])
-            cells = [("" if group.is_null else str(runs), False)]
+            cells = [("" if group.is_baseline else str(runs), False)]
             cells += [(_cell(group, (*block, metric)), i in best[metric]) for metric in columns]
-            lines.append(Line(labels, cells, group.is_null))
+            lines.append(Line(labels, cells, group.is_baseline))
     return ResultsTable(["phenotype", "part", "experiment", "model", "runs", *columns.values()], 4, lines)
 
 
@@ -191,7 +191,7 @@ def _flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 def _cell(group: Group, key: Key) -> str:
     mean, sd = group.mean(key), group.sd(key)
     text = format_value(key[2], mean)
-    if group.is_null or key[2] in UNRANKED or not math.isfinite(sd):
+    if group.is_baseline or key[2] in UNRANKED or not math.isfinite(sd):
         return text
     return f"{text} ± {sd:#.2g}".removesuffix(".")
 
@@ -199,7 +199,7 @@ def _cell(group: Group, key: Key) -> str:
 NOTE = (
     "Mean ± sample standard deviation over the runs of an experiment. “together” is the mean prediction of its runs. "
     "* marks the best value of a column in its block. "
-    "Null models are grey. They are fitted on the same split."
+    "Baselines are grey. They are fitted on the same split."
 )
 DEFAULT_OUTPUT = Path("comparison.html")
 
@@ -216,7 +216,7 @@ def write_comparison(paths: Sequence[Path], output: Path | None = None) -> Path:
     """
     output = Path(output or DEFAULT_OUTPUT)
     runs = [read_run(path, parts=()) for path in paths]
-    groups = sorted([*group_runs(runs), *joined_runs(runs)], key=lambda group: group.is_null)  # the sort is stable
+    groups = sorted([*group_runs(runs), *joined_runs(runs)], key=lambda group: group.is_baseline)  # the sort is stable
     content = {
         "version": __version__,
         "title": "Comparison of " + ", ".join(dict.fromkeys(run.name for run in runs)),
@@ -249,7 +249,7 @@ def runs_table(runs: Sequence[RunFiles]) -> Grid:
 # A list of the runs of a folder, a row for each: how far they are, and how good they are.
 
 
-HEADER = ("run", "state", "epoch", "best", "phenotype", "", "val.", "test", "best null model")
+HEADER = ("run", "state", "epoch", "best", "phenotype", "", "val.", "test", "best baseline")
 LEFT = (0, 1, 4, 5)
 """These columns hold words, and are aligned on the left."""
 
@@ -316,13 +316,13 @@ def format_runs(runs: Sequence[RunRow]) -> str:
 
 
 def _results(files: RunFiles) -> Iterable[tuple[str, ...]]:
-    """Return best epoch, phenotype, metric, its values, and the null model that comes closest or is ahead."""
+    """Return best epoch, phenotype, metric, its values, and the baseline that comes closest or is ahead."""
     rows = files.rows
     if not rows:
         yield str(files.best_epoch), ", ".join(files.results["units"]), "", "", "no test part", ""
-    for own, nulls in tested(rows):
+    for own, baselines in tested(rows):
         metric = HEADLINE[own.kind]
-        best, same = best_row(nulls, metric), [row for row in rows if row.phenotype == own.phenotype]
+        best, same = best_row(baselines, metric), [row for row in rows if row.phenotype == own.phenotype]
         null = "-" if best is None else f"{best.metrics[metric]:.3f} {best.model}"
         values = {row.part: row.metrics.get(metric, math.nan) for row in same if row.is_network}
         shown = [f"{values[part]:.3f}" if part in values else "-" for part in ("validation", "test")]

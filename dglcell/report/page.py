@@ -76,7 +76,7 @@ def _templates() -> jinja2.Environment:
 
 
 NOTE = (
-    "* marks the best value of a column in its block. Null models are grey. They are fitted on the same split, and "
+    "* marks the best value of a column in its block. Baselines are grey. They are fitted on the same split, and "
     "only kernel ridge uses networks."
 )
 
@@ -104,7 +104,7 @@ class Line:
 
     labels: list[str]  #: texts on the left; the first one is empty but where another phenotype or part begins
     cells: list[tuple[str, bool]]  #: (text, whether it is the best of its block) of every metric
-    is_null: bool  #: whether the line is of a null model
+    is_baseline: bool  #: whether the line is of a baseline
 
 
 @dataclass(frozen=True)
@@ -126,22 +126,22 @@ def best_of(values: Sequence[float], metric: str) -> set[int]:
 
 
 def strongest(rows: Sequence[ResultRow], predicts: Collection[str] = (), number: int = 3) -> list[ResultRow]:
-    """Return what a terminal shows: rows of the test part, if there is one, without the weaker null models.
+    """Return what a terminal shows: rows of the test part, if there is one, without the weaker baselines.
 
     Args:
         rows: all rows of a table.
-        predicts: null models that stay however weak they are.
+        predicts: baselines that stay however weak they are.
         number: of others that stay for each phenotype.
     """
     rows = [row for row in rows if row.part == "test"] or list(rows)
     score = {id(row): row.metrics.get(HEADLINE[row.kind], math.nan) for row in rows}
 
     def is_strong(row: ResultRow) -> bool:
-        rivals = [other for other in rows if other.is_null and other.phenotype == row.phenotype]
+        rivals = [other for other in rows if other.is_baseline and other.phenotype == row.phenotype]
         better = sum(score[id(other)] > score[id(row)] for other in rivals)
         return math.isfinite(score[id(row)]) and better < number
 
-    return [row for row in rows if not row.is_null or row.model in predicts or is_strong(row)]
+    return [row for row in rows if not row.is_baseline or row.model in predicts or is_strong(row)]
 
 
 def results_tables(
@@ -168,7 +168,7 @@ def results_tables(
                 if shown is None or row in shown:
                     labels = [*(block if begins else ("", "")), row.model]
                     cells = [(show(metric, values[metric][i]), i in best[metric]) for metric in metrics]
-                    lines.append(Line(labels, cells, row.is_null))
+                    lines.append(Line(labels, cells, row.is_baseline))
                     begins = False
         tables.append(ResultsTable(["phenotype", "part", "model", *metrics.values()], 3, lines))
     return tables
@@ -184,7 +184,7 @@ def format_results_table(
 
     Args:
         rows, shown: as for `results_tables`.
-        color: bold best values and dim null models, for a terminal.
+        color: bold best values and dim baselines, for a terminal.
     """
     rows = list(rows)
     if not rows:
@@ -204,7 +204,7 @@ def _format_table(found: ResultsTable, color: bool) -> str:
         texts = map(printable, line.labels)
         cells = zip(found.columns[found.texts :], line.cells, strict=True)
         marked = [_marked(title, text, is_best) for title, (text, is_best) in cells]
-        table.add_row(*texts, *marked, style="dim" if color and line.is_null else None)
+        table.add_row(*texts, *marked, style="dim" if color and line.is_baseline else None)
     buffer = io.StringIO()
     console = Console(
         file=buffer,
@@ -227,7 +227,7 @@ def _marked(title: str, text: str, is_best: bool) -> str:
 
 
 def lines_below(rows: Sequence[ResultRow], split: str) -> list[str]:
-    """Return the lines below a table: leads, scores within conditions, what is the most possible, and intervals."""
+    """Return the lines below a table: leads, scores within covariates, what is the most possible, and intervals."""
     return [*ahead_lines(rows), *within_lines(rows), *ceiling_lines(rows), *coverage_lines(rows, split)]
 
 
@@ -236,21 +236,21 @@ def tested(rows: Sequence[ResultRow]) -> Iterator[tuple[ResultRow, list[ResultRo
     test = [row for row in rows if row.part == "test"]
     for own in test:
         if own.is_network:
-            yield own, [row for row in test if row.is_null and row.phenotype == own.phenotype]
+            yield own, [row for row in test if row.is_baseline and row.phenotype == own.phenotype]
 
 
 def ahead_lines(rows: Sequence[ResultRow]) -> list[str]:
-    """Say for each phenotype how far the model is ahead of the best null model of the test part, with an interval.
+    """Say for each phenotype how far the model is ahead of the best baseline of the test part, with an interval.
 
     The interval is the wider one: it contains those over strains and over genes.
     """
     lines = []
-    for own, nulls in tested(rows):
+    for own, baselines in tested(rows):
         metric, score = COLUMNS[own.kind][HEADLINE[own.kind]], own.metrics.get(HEADLINE[own.kind], math.nan)
         if not math.isfinite(score):
             strains = count(int(own.metrics.get("n", 0)), "test strain")
             lines.append(f"{own.phenotype}: {metric} is undefined for {strains}: too few, or all alike")
-        compared = [row for row in nulls if math.isfinite(row.metrics.get("ahead_low", math.nan))]
+        compared = [row for row in baselines if math.isfinite(row.metrics.get("ahead_low", math.nan))]
         if not compared or own.metrics.get("n", math.inf) <= 3:  # so few have no interval
             continue
         best = min(compared, key=lambda row: row.metrics["ahead"])
@@ -276,18 +276,18 @@ def predicts_lines(choices: Mapping[str, Mapping[str, str]]) -> list[str]:
 
 
 def within_lines(rows: Sequence[ResultRow]) -> list[str]:
-    """Say for each phenotype the mean of Pearson's r within each medium or other condition.
+    """Say for each phenotype the mean of Pearson's r within each medium or other covariate.
 
     Args:
-        rows: rows of the table; those of strains in several conditions have the metric ``pearson_within``.
+        rows: rows of the table; those of strains with several covariates have the metric ``pearson_within``.
     """
     known = [row for row in rows if math.isfinite(row.metrics.get("pearson_within", math.nan))]
     lines = []
-    for own, nulls in tested(known):
-        best = best_row(nulls, "pearson_within")
+    for own, baselines in tested(known):
+        best = best_row(baselines, "pearson_within")
         other = f", '{best.model}' {best.metrics['pearson_within']:.3f}" if best else ""
         found = f"{own.model} {own.metrics['pearson_within']:.3f}{other}"
-        lines.append(f"{own.phenotype}: Pearson within one condition at a time, on average: {found}")
+        lines.append(f"{own.phenotype}: Pearson within one covariate at a time, on average: {found}")
     return lines
 
 
@@ -334,10 +334,10 @@ def coverage_lines(rows: Sequence[ResultRow], split: str) -> list[str]:
 
 
 def left_out_lines(left_out: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Return sentences on the null models that do not apply, one for each reason.
+    """Return sentences on the baselines that do not apply, one for each reason.
 
     Args:
-        left_out: phenotype → null model → reason.
+        left_out: phenotype → baseline → reason.
     """
     phenotypes: dict[tuple[str, str], list[str]] = {}
     for phenotype, reasons in left_out.items():
@@ -345,9 +345,9 @@ def left_out_lines(left_out: Mapping[str, Mapping[str, str]]) -> list[str]:
             names = ", ".join(f"'{name}'" for name in reasons if reasons[name] == reason)
             phenotypes.setdefault((names, reason), []).append(phenotype)
     return [
-        f"The null model {names} is left out for {', '.join(found)}, because it {reason}."
+        f"The baseline {names} is left out for {', '.join(found)}, because it {reason}."
         if "," not in names
-        else f"The null models {names} are left out for {', '.join(found)}, because each {reason}."
+        else f"The baselines {names} are left out for {', '.join(found)}, because each {reason}."
         for (names, reason), found in phenotypes.items()
     ]
 

@@ -1,4 +1,4 @@
-"""Draw pictures of runs: measured against predicted, the model beside null models, learning curves, doses."""
+"""Draw pictures of runs: measured against predicted, the model beside baselines, learning curves, doses."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def draw_agreement(axes: Axes, run: RunFiles, phenotype: str) -> None:
 
 
 def draw_models(axes: Axes, rows: Sequence[ResultRow], phenotype: str) -> None:
-    """Draw the score of the model and of the null models, the best on top."""
-    title = "Against null models"
+    """Draw the score of the model and of the baselines, the best on top."""
+    title = "Against baselines"
     shown = [row for row in rows if row.phenotype == phenotype]
     scores: dict[str, dict[str, float]] = {}
     metric, name_of_metric, _ = SCORES[shown[0].kind if shown else REGRESSION]
@@ -104,24 +104,26 @@ def draw_models(axes: Axes, rows: Sequence[ResultRow], phenotype: str) -> None:
         draw_nothing(axes, title, "no score is defined" if scores else "no results")
         return
     heading(axes, title, "bars: test · diamonds: validation")
-    nulls = {row.model for row in shown if row.is_null}
+    baselines = {row.model for row in shown if row.is_baseline}
     names = sorted(drawn, key=lambda name: _or_lowest(scores[name].get("test", math.nan)))
     test, validation = (
         np.array([scores[name].get(part, math.nan) for name in names]) for part in ("test", "validation")
     )
-    axes.barh(range(len(names)), np.nan_to_num(test), height=0.36, color=[LIGHT if n in nulls else BLUE for n in names])
+    axes.barh(
+        range(len(names)), np.nan_to_num(test), height=0.36, color=[LIGHT if n in baselines else BLUE for n in names]
+    )
     axes.scatter(
         validation, range(len(names)), marker="D", s=22, facecolor="white", edgecolor=INK, linewidths=0.9, zorder=3
     )
     ends = np.nan_to_num(np.stack([test, validation]))
     low, high = min(0.0, float(ends.min())), max(0.05, float(ends.max()))
     for position, name in enumerate(names):
-        weight = "normal" if name in nulls else "bold"
+        weight = "normal" if name in baselines else "bold"
         end = max(0.0, float(ends[:, position].max())) + 0.04 * (high - low)
         axes.text(end, position, number(test[position]), va="center", weight=weight, in_layout=False)
     axes.set_yticks(range(len(names)), [shorten(name, MODEL_NAME_LENGTH) for name in names])
     for label, name in zip(axes.get_yticklabels(), names, strict=True):
-        label.set_fontweight("normal" if name in nulls else "bold")
+        label.set_fontweight("normal" if name in baselines else "bold")
     axes.tick_params(axis="y", length=0)
     axes.axvline(0, color=INK, linewidth=0.8)
     axes.set(xlim=(low * 1.1, high + 0.2 * (high - low)), ylim=(-0.6, len(names) - 0.4), xlabel=name_of_metric)
@@ -142,20 +144,20 @@ def draw_losses(axes: Axes, history: History, best_epoch: int | None) -> None:
 def draw_validation_score(axes: Axes, run: RunFiles, phenotypes: Sequence[str], kind: str) -> None:
     """Draw scores on the validation part by epoch, one curve a phenotype of this kind.
 
-    The dotted line is the best null model.
+    The dotted line is the best baseline.
     """
     score = SCORES[kind]
     curves = {p: run.history.curve(curve_key(p, kind)) for p in phenotypes if run.kind(p) == kind}
     curves = {p: curve for p, curve in curves.items() if np.isfinite(curve).any()}
-    nulls = []
+    baselines = []
     for p in curves:
-        rows = (row for row in run.rows if row.is_null and row.part == "validation" and row.phenotype == p)
+        rows = (row for row in run.rows if row.is_baseline and row.part == "validation" and row.phenotype == p)
         best = best_row(rows, score.metric)
-        nulls.append(math.nan if best is None else best.metrics[score.metric])
-    note = "dotted: best null model" if any(map(math.isfinite, nulls)) else ""
+        baselines.append(math.nan if best is None else best.metrics[score.metric])
+    note = "dotted: best baseline" if any(map(math.isfinite, baselines)) else ""
     if not draw_curves(axes, f"Validation {score.title}", run.history, curves, run.best_marked, note=note):
         return
-    for i, null in enumerate(nulls):
+    for i, null in enumerate(baselines):
         if math.isfinite(null):
             axes.axhline(null, color=SERIES[i % len(SERIES)], linewidth=1.2, linestyle=":")
     axes.set_yscale("linear")
@@ -235,9 +237,9 @@ def responses(run: RunFiles, phenotype: str) -> dict[str, pd.DataFrame]:
     ]
     if not tables:
         return {}
-    table = pd.concat(tables).sort_values("strengths", kind="stable")
+    table = pd.concat(tables).sort_values("activities", kind="stable")
     usable = table[(table.genes != "") & np.isfinite(table.measured) & np.isfinite(table.predicted)]
-    if not (usable.strengths > 0).any():
+    if not (usable.activities > 0).any():
         return {}
     return {str(name): usable[usable.genes == name] for name in usable.genes.value_counts().index[:MOST_GENES]}
 
@@ -258,12 +260,12 @@ def draw_doses(figure: SubFigure, of_gene: Mapping[str, pd.DataFrame], label: st
         axes.axvline(1, color=GREY, linewidth=0.6, linestyle=":", zorder=0)
         axes.set_title(shorten(gene), fontsize="medium", fontweight="normal", loc="center")
         for medium, own in table.groupby("medium"):
-            color, mean = colors[medium], own.groupby("strengths").predicted.mean()
+            color, mean = colors[medium], own.groupby("activities").predicted.mean()
             axes.plot(mean.index, mean, ".-", color=color, linewidth=1.2, markersize=3, alpha=0.8)
             for part, face in (("test", color), ("validation", "white")):
                 shown = own[own.part == part]
                 dots = {"facecolor": face, "edgecolor": color, "linewidths": 0.9, "zorder": 3}
-                axes.scatter(shown.strengths, shown.measured, s=20, **dots)
+                axes.scatter(shown.activities, shown.measured, s=20, **dots)
     for axes in [*grid.flat][len(of_gene) :]:
         axes.set_visible(False)
     everything = np.concatenate([table[["measured", "predicted"]].to_numpy().ravel() for table in of_gene.values()])
@@ -288,7 +290,7 @@ def overview(run: RunFiles) -> bytes:
     """Draw a run as a PNG file, 1,600 pixels wide.
 
     There is a row of panels for each of the first three phenotypes: measured against predicted, and the model against
-    null models. Below are loss and validation score by epoch, and dose–response curves where strains weaken genes.
+    baselines. Below are loss and validation score by epoch, and dose–response curves where strains weaken genes.
 
     Args:
         run: what to draw; history, predictions and metrics may be empty, and their panels then say so.
@@ -329,10 +331,10 @@ def overview(run: RunFiles) -> bytes:
 
 def described(run: RunFiles) -> str:
     """Say what ``overview`` shows, for those who cannot see it and as a caption."""
-    parts = ["measured against predicted values of the test part", "the model beside null models"]
+    parts = ["measured against predicted values of the test part", "the model beside baselines"]
     parts += ["loss and validation score after each epoch"]
     doses = [name for name in run.phenotypes[:MOST_PHENOTYPES] if responses(run, name)]
     if doses:
-        learned = ", as the model has learned it" if run.config.get("model", {}).get("strength_from") else ""
+        learned = ", as the model has learned it" if run.config.get("model", {}).get("activity_from") else ""
         parts.append(f"{', '.join(doses)} along what is left of a gene{learned}: 0 is a deletion, 1 the wild type")
     return f"{'; '.join(parts).capitalize()}. On the dashed line predictions are exact."

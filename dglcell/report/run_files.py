@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from dglcell.config.yaml_text import read_yaml
-from dglcell.data.changes import GENES, LEARNED_STRENGTHS, STRENGTHS
+from dglcell.data.changes import ACTIVITIES, GENES, LEARNED_ACTIVITIES
 from dglcell.data.columns import MEDIUM
 from dglcell.data.table import REGRESSION
 from dglcell.errors import CheckpointError, ConfigError, DglcellError, count, listing
@@ -75,7 +75,7 @@ ROW = {
     "part": TEXT,
     "phenotype": TEXT,
     "kind": Kind(" or ".join(COLUMNS), lambda v: isinstance(v, str) and v in COLUMNS),
-    "is_null": FLAG,
+    "is_baseline": FLAG,
     "metrics": mapping_of(optional(NUMBER)),
 }
 
@@ -95,7 +95,7 @@ def result_rows(rows: Iterable[dict[str, Any]]) -> list[ResultRow]:
             row["part"],
             row["phenotype"],
             {name: math.nan if value is None else value for name, value in row["metrics"].items()},
-            row["is_null"],
+            row["is_baseline"],
             row["kind"],
         )
         for row in rows
@@ -159,7 +159,7 @@ class Doses:
     """Hold how much is left of the gene of each strain of a part that changes a single one."""
 
     genes: NDArray[Any]  #: [S] names; empty for strains that change none or several
-    strengths: NDArray[np.floating]  #: [S] what is left, as the model has learned it if it has; NaN for other strains
+    activities: NDArray[np.floating]  #: [S] what is left, as the model has learned it if it has; NaN for other strains
     medium: NDArray[Any]  #: [S]; empty texts where strains have none
 
 
@@ -198,7 +198,7 @@ class RunFiles:
 
     @cached_property
     def rows(self) -> list[ResultRow]:
-        """Return metrics of the model and of the null models."""
+        """Return metrics of the model and of the baselines."""
         return result_rows(self.results["rows"])
 
     @property
@@ -288,7 +288,7 @@ def _read_results(directory: RunDirectory, epochs: int, planned: int) -> dict[st
     results = _read_fields(directory.results, RESULTS) if directory.results.is_file() else None
     if results is not None:
         rows = results["rows"]
-        tested = {row["phenotype"] for row in rows if row["part"] == "test" and not row["is_null"]}
+        tested = {row["phenotype"] for row in rows if row["part"] == "test" and not row["is_baseline"]}
         if untested := {row["phenotype"] for row in rows} - tested:
             missing = f"no row of the model for the test part of {listing(sorted(untested))}"
             raise damaged_file(directory.results, missing)
@@ -374,7 +374,7 @@ def read_doses(directory: RunDirectory, part: str) -> Doses | None:
         CheckpointError: the file is missing or not as a run wrote it.
     """
     table = read_table(directory, part)
-    given = next((name for name in (LEARNED_STRENGTHS, STRENGTHS) if name in table), None)
+    given = next((name for name in (LEARNED_ACTIVITIES, ACTIVITIES) if name in table), None)
     if given is None:
         return None
     single = (table[GENES] != "") & ~table[GENES].str.contains(";")

@@ -100,13 +100,13 @@ def page_content(run: RunFiles, picture: bytes) -> dict[str, Any]:
 
 
 def cards(run: RunFiles) -> list[dict[str, str]]:
-    """Return the test score of the model for each phenotype, beside that of the best null model."""
+    """Return the test score of the model for each phenotype, beside that of the best baseline."""
     found = []
-    for own, nulls in tested(run.rows):
+    for own, baselines in tested(run.rows):
         score = SCORES[own.kind]
-        best, reached = best_row(nulls, score.metric), own.metrics.get(score.metric, math.nan)
+        best, reached = best_row(baselines, score.metric), own.metrics.get(score.metric, math.nan)
         of_best = "" if best is None else format_value(score.metric, best.metrics[score.metric])
-        note = f"best null model, {best.model}: {of_best}" if best else ""
+        note = f"best baseline, {best.model}: {of_best}" if best else ""
         label, value = f"{own.phenotype}, test {score.title}", format_value(score.metric, reached)
         found.append({"label": label, "value": value, "note": note})
     return found
@@ -193,9 +193,9 @@ def _strain_tables(run: RunFiles, strains: Sequence[str], phenotype: str, *, is_
         ]
 
     middle = float(np.nanmedian(predicted))
-    strength = predicted if is_class else np.abs(predicted - middle)
+    activity = predicted if is_class else np.abs(predicted - middle)
     by = "predicted most surely" if is_class else f"farthest from the median prediction, {number(middle)}"
-    yield Grid(heads, rows(strength), title="Strongest predicted strains", note=f"Test strains {by}.")
+    yield Grid(heads, rows(activity), title="Strongest predicted strains", note=f"Test strains {by}.")
     error = np.abs(predicted - measured)
     if np.isfinite(error).any():
         note = "Test strains with the largest errors."

@@ -67,7 +67,7 @@ class RunDirectory:
     card = Inside("card.json")  #: model card, only of a run that was exported as a trained model
     metrics = Inside("metrics.jsonl")  #: record of epochs, one JSON line each
     usage = Inside("usage.json")  #: time and memory of the training
-    results = Inside("results.json")  #: table of the model and the null models
+    results = Inside("results.json")  #: table of the model and the baselines
     calibration = Inside("calibration.npz")  #: of the intervals of what predicts; none without a validation part
     baselines = Inside("baselines.npz")  #: fitted baselines
     report = Inside("report.png")  #: the report's picture

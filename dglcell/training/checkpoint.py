@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dglcell.baselines.problem import NullModel
+from dglcell.baselines.problem import Baseline
 from dglcell.config.experiment import KINDS, Config
 from dglcell.config.read import parse_config, to_yaml
 from dglcell.config.yaml_text import as_plain_text, parse_yaml
@@ -161,7 +161,7 @@ class Chosen:
     """Say what predicts a phenotype: the network, a baseline, or both, each with a weight."""
 
     name: str  #: what it is called in the table of results
-    baseline: NullModel | None = None  #: the fitted baseline; None where the network predicts alone
+    baseline: Baseline | None = None  #: the fitted baseline; None where the network predicts alone
     weight: float = 0.0  #: weight of the baseline, from 0 to 1; that of the network is the rest
     #: whether it was the best on the validation part, so that the intervals of the run are its own
     is_best: bool = True
@@ -258,7 +258,7 @@ def _read_model(read: ReadCheckpoint, cell: CellGraph, state: Mapping[str, Tenso
 FREE_KEYS = (
     "resume",
     "plot",
-    "null_models",
+    "baselines",
     "paths",
     "tracking",
     "slurm",
@@ -393,7 +393,7 @@ def refuse_changes(old: Config, config: Config, *, where: str) -> None:
     """
     before, after = (_flat(as_plain_text(dataclasses.asdict(each))) for each in (old, config))
     # Where these keys are null, a run records what its strains have, and its continuation may leave them null again.
-    settled = [key for key in ("model.conditions", "model.strength_curves") if after.get(key, "") is None]
+    settled = [key for key in ("model.covariates", "model.activity_curves") if after.get(key, "") is None]
     changed = [
         f"{key}: {before.get(key)} → {after.get(key)}"
         for key in sorted(before.keys() | after.keys())

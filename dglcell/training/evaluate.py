@@ -67,7 +67,7 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
     Baselines are fitted once, and kept in the directory of the run.
     """
     trained = load_trained(directory, config.trainer.checkpoint, prepared.cell)
-    baselines = baselines_of_run(prepared, directory) if config.null_models else Baselines()
+    baselines = baselines_of_run(prepared, directory) if config.baselines else Baselines()
     found = evaluate_parts(config, prepared, trained, baselines)
     rows = found.rows + control_rows(directory.path, prepared.split.sha256)
     own = own_names(config, prepared.cell.genes)
@@ -248,7 +248,7 @@ def control_rows(run: Path, split_sha256: str) -> list[ResultRow]:
         dataclasses.replace(
             row,
             model=WITHOUT_MESSAGES,
-            is_null=True,
+            is_baseline=True,
             metrics={name: value for name, value in row.metrics.items() if name not in left_out},
         )
         for row in control.rows

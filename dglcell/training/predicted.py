@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dglcell.data.changes import LEARNED_STRENGTHS, STRENGTHS
-from dglcell.data.columns import CONDITION
+from dglcell.data.changes import ACTIVITIES, LEARNED_ACTIVITIES
+from dglcell.data.columns import COVARIATE
 from dglcell.data.dataset import EpochBatches, Normaliser
 from dglcell.data.strains import Strains
 from dglcell.files.atomic import atomic_file, no_formula, shortest
@@ -100,21 +100,21 @@ def write_predictions(
 
     Where the network does not predict a phenotype alone, its prediction is in a column ``network_<phenotype>``.
 
-    Strengths of genes, where there are any, are in a column ``strengths``, and each condition in one of its name, so
-    that the table can be predicted again. A column ``learned_strengths`` says what is left of the genes for the model.
+    Activities of genes, where there are any, are in a column ``activities``, and each covariate in one of its name, so
+    that the table can be predicted again. A column ``learned_activities`` says what is left of the genes for the model.
 
     Args:
         strains: [S] rows of the data set.
         predicted_ST: predictions of what predicts.
         network_ST: predictions of the network.
         own: systematic name → the user's own name; if there are any, they are written into a column ``names``.
-        learned: the part of the model that learns strengths; there is no column of them where None.
+        learned: the part of the model that learns activities; there is no column of them where None.
     """
     dataset, genes = prepared.dataset, prepared.cell.genes.names
     called = {"genes": genes} | ({"names": [own.get(gene, gene) for gene in genes]} if own else {})
     names = [np.array(column, dtype=object) for column in called.values()]
-    about = [STRENGTHS] * (dataset.strengths is not None) + list(dataset.conditions)
-    about += [LEARNED_STRENGTHS] * (learned is not None)
+    about = [ACTIVITIES] * (dataset.activities is not None) + list(dataset.covariates)
+    about += [LEARNED_ACTIVITIES] * (learned is not None)
     header = [*called, *about] + [f"{kind}_{name}" for name in dataset.phenotypes for kind in ("measured", "predicted")]
     differ = [t for t in range(len(dataset.phenotypes)) if not np.array_equal(predicted_ST[:, t], network_ST[:, t])]
     header += [f"network_{list(dataset.phenotypes)[t]}" for t in differ]
@@ -125,15 +125,15 @@ def write_predictions(
         for block, predicted_BT, network_BT in zip(strains.split(WRITTEN_STRAINS), *tables, strict=True):
             batch = dataset.take(block)
             deleted = [_joined(column[batch.targets.numpy()], batch.num_deletions) for column in names]
-            if batch.strengths is not None:
-                deleted.append(_joined_strengths(batch.strengths, batch.num_deletions))
+            if batch.activities is not None:
+                deleted.append(_joined_activities(batch.activities, batch.num_deletions))
             deleted += [
                 [no_formula(c.categories[int(v)]) for v in values] if c.categories else shortest(values.numpy())
                 for c, values in batch.columns.items()
-                if c.kind == CONDITION
+                if c.kind == COVARIATE
             ]
             if learned is not None:
-                deleted.append(_joined_strengths(_learned_strengths(learned, batch), batch.num_deletions))
+                deleted.append(_joined_activities(_learned_activities(learned, batch), batch.num_deletions))
             pairs = zip(batch.labels.T, predicted_BT.T, strict=True)
             columns = [shortest(column.numpy()) for pair in pairs for column in pair]
             columns += [shortest(network_BT[:, t].numpy()) for t in differ]
@@ -141,13 +141,13 @@ def write_predictions(
 
 
 @torch.inference_mode()
-def _learned_strengths(learned: Term, batch: Strains) -> Tensor:
+def _learned_activities(learned: Term, batch: Strains) -> Tensor:
     found = learned.strains(batch.to(next(learned.parameters()).device).perturbations).activities
     return torch.zeros(len(batch.targets)) if found is None else found.float().cpu()
 
 
-def _joined_strengths(strengths_P: Tensor, counts: Tensor) -> list[str]:
-    return _joined(np.array(shortest(strengths_P.numpy()), dtype=object), counts)
+def _joined_activities(activities_P: Tensor, counts: Tensor) -> list[str]:
+    return _joined(np.array(shortest(activities_P.numpy()), dtype=object), counts)
 
 
 def _joined(names: NDArray[np.object_], counts: Tensor) -> list[str]:

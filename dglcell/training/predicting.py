@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.baselines.fit import fit_null_models, left_out_null_models, load_models, save_models
-from dglcell.baselines.problem import NullModel, Problem, in_words
+from dglcell.baselines.fit import fit_families, left_out_baselines, load_models, save_models
+from dglcell.baselines.problem import Baseline, Problem, in_words
 from dglcell.baselines.similarity import Reactions, gene_similarity
-from dglcell.data.columns import CONDITION
+from dglcell.data.columns import COVARIATE
 from dglcell.data.strains import Strains
 from dglcell.errors import CheckpointError, ConfigError, count, did_you_mean, listing
 from dglcell.files.untrusted import NUMBER, TEXT, Kind, UnreadableError, mapping_of, optional, read_json, record
@@ -37,7 +37,7 @@ class Baselines:
     """Hold the fitted baselines of a run."""
 
     #: phenotype → name → the fitted baseline
-    models: Mapping[str, Mapping[str, NullModel]] = field(default_factory=dict)
+    models: Mapping[str, Mapping[str, Baseline]] = field(default_factory=dict)
     #: phenotype → name → why the baseline does not apply
     left_out: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
@@ -73,8 +73,8 @@ def fit_baselines(prepared: Prepared) -> Baselines:
     for phenotype, problem in problems(prepared).items() if prepared.evaluated else ():
         strains = count(int(np.isfinite(problem.y_train).sum()), "strain")
         log.info("fitting baselines of %s to %s", phenotype, strains)
-        left_out[phenotype] = left_out_null_models(problem)
-        models[phenotype] = fit_null_models(problem)
+        left_out[phenotype] = left_out_baselines(problem)
+        models[phenotype] = fit_families(problem)
         log.debug("fitted: %s", "; ".join(in_words(name, model) for name, model in models[phenotype].items()))
     return Baselines(models, left_out)
 
@@ -105,7 +105,7 @@ def kept_baselines(directory: RunDirectory, cell: CellGraph) -> Baselines:
         raise CheckpointError(
             f"the run '{directory.path}' has no baselines",
             got=f"{directory.baselines.name}: {error}",
-            expected="a run that was trained to its end with `null_models: true`",
+            expected="a run that was trained to its end with `baselines: true`",
             do="run its `dglcell train` command again, or predict with `--with network`",
         ) from error
     return Baselines(models, about["left_out"])
@@ -222,7 +222,7 @@ def predicting_with(way: str, trained: Trained, run: Path) -> Trained:
     directory = RunDirectory(run)
     own = trained.config.model.name
     choices, is_same = _choices_of(directory, trained)
-    kept: Mapping[str, Mapping[str, NullModel]] | None = None
+    kept: Mapping[str, Mapping[str, Baseline]] | None = None
     chosen = {}
     for phenotype in trained.phenotypes:
         choice = choices.get(phenotype, Choice(NETWORK, own, ""))
@@ -280,12 +280,12 @@ class Scored:
     chosen: dict[str, NDArray[np.float32]] = field(default_factory=dict)
 
 
-def same_conditions(strains: Strains) -> NDArray[np.int64]:
+def same_covariates(strains: Strains) -> NDArray[np.int64]:
     """Return the number of a group for each strain, [S]: strains of a group have the same medium and other classes."""
     columns = [
         np.asarray(values)
         for column, values in strains.columns.items()
-        if column.kind == CONDITION and column.categories
+        if column.kind == COVARIATE and column.categories
     ]
     if not columns:
         return np.zeros(len(strains), np.int64)
@@ -316,7 +316,7 @@ def score(
             for name, model in baselines.models.get(phenotype, {}).items()
         }
         if predictions is None:
-            found.rows.extend(row for name, of in of_baselines.items() for row in one.rows(name, of, is_null=True))
+            found.rows.extend(row for name, of in of_baselines.items() for row in one.rows(name, of, is_baseline=True))
             continue
         own = {part: values_ST[:, t] for part, values_ST in predictions.items()}
         rows, choice, mixture = one.compared(network, own, of_baselines, few)
@@ -335,17 +335,17 @@ class _Phenotype:
     kind: str
     strains: Mapping[str, Strains]
 
-    def rows(self, model: str, predicted: Mapping[str, Values], *, is_null: bool = False) -> list[ResultRow]:
+    def rows(self, model: str, predicted: Mapping[str, Values], *, is_baseline: bool = False) -> list[ResultRow]:
         labels = {part: of.phenotypes[self.name] for part, of in self.strains.items()}
-        groups = {part: same_conditions(of) for part, of in self.strains.items()}
-        return rows_of(model, self.name, self.kind, predicted, labels, is_null=is_null, groups=groups)
+        groups = {part: same_covariates(of) for part, of in self.strains.items()}
+        return rows_of(model, self.name, self.kind, predicted, labels, is_baseline=is_baseline, groups=groups)
 
     def compared(
         self, network: str, own: Mapping[str, Values], baselines: Mapping[str, Mapping[str, Values]], few: str | None
     ) -> tuple[list[ResultRow], Choice, dict[str, Values]]:
         """Return the rows of the network, of an ensemble and of baselines, the choice, and what it predicts."""
         of_network = self.rows(network, own)
-        of_baselines = [row for name, of in baselines.items() for row in self.rows(name, of, is_null=True)]
+        of_baselines = [row for name, of in baselines.items() for row in self.rows(name, of, is_baseline=True)]
         if "test" in own:
             test, others = self.strains["test"], {name: of["test"] for name, of in baselines.items()}
             leads = ahead(self.kind, own["test"], others, test.phenotypes[self.name], test)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dglcell.config.experiment import Config
-from dglcell.data.columns import BLOCKED, CONDITION, MEDIUM, Column
+from dglcell.data.columns import BLOCKED, COVARIATE, MEDIUM, Column
 from dglcell.data.config import EVALUATED, PARTS
 from dglcell.data.dataset import Normaliser, strains_of_cell
 from dglcell.data.report import split_in_words
@@ -114,22 +114,22 @@ def _deleted(dataset: Strains, strains: Tensor) -> Tensor:
 
 
 def settle_what_models_see(config: Config, prepared: Prepared) -> Config:
-    """Return the configuration, whose model sees all conditions and strengths of the strains where it does not say."""
+    """Return the configuration, whose model sees all covariates and activities of the strains where it does not say."""
     model, strains = config.model, prepared.dataset
-    if model.conditions is None and strains.conditions:
-        seen = {name: list(categories) for name, categories in strains.conditions.items()}
-        model = replace(model, conditions=seen)
-    if model.strength_curves is None and strains.strengths is not None:
-        model = replace(model, strength_curves=True)
-    if model.conditions and EDGES in model.conditions:
+    if model.covariates is None and strains.covariates:
+        seen = {name: list(categories) for name, categories in strains.covariates.items()}
+        model = replace(model, covariates=seen)
+    if model.activity_curves is None and strains.activities is not None:
+        model = replace(model, activity_curves=True)
+    if model.covariates and EDGES in model.covariates:
         model.validate()  # refuses edges beside strategies that have none
-        EdgePerturbations.build(ResidentCell.of(prepared.cell), model.conditions[EDGES], spelled=True)  # and strangers
-    if prepared.cell.media and MEDIUM not in (model.conditions or {}):
+        EdgePerturbations.build(ResidentCell.of(prepared.cell), model.covariates[EDGES], spelled=True)  # and strangers
+    if prepared.cell.media and MEDIUM not in (model.covariates or {}):
         raise ConfigError(
             "the cell graph has media, and the model does not see in which its strains grow",
-            got="strains without a condition `medium`" if MEDIUM not in strains.conditions else "`model.conditions`",
+            got="strains without a covariate `medium`" if MEDIUM not in strains.covariates else "`model.covariates`",
             expected=f"a medium for every strain, among {listing(prepared.cell.media)}",
-            do="name a column in `data.source.csv.conditions.medium`, or leave `cell.media` out",
+            do="name a column in `data.source.csv.covariates.medium`, or leave `cell.media` out",
         )
     return config if model is config.model else replace(config, model=model)
 
@@ -235,11 +235,11 @@ def refuse_without_columns(store: Store, config: Config) -> None:
     Raises:
         DataError: it was built without, or under another name.
     """
-    lacking = [name for name in computed_of(config).simulators if name not in store.meta.conditions]
+    lacking = [name for name in computed_of(config).simulators if name not in store.meta.covariates]
     if lacking:
         raise DataError(
             f"the store '{store.path}' has no column '{lacking[0]}'",
-            got=listing(store.meta.conditions) or "a store without covariates",
+            got=listing(store.meta.covariates) or "a store without covariates",
             expected="the covariates of `data.fba` and `data.computed`",
             do="build it anew with `dglcell data build FILE --overwrite`, or leave `data.store` out",
         )
@@ -314,8 +314,8 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
     if split is None:
         split = make_split(config.split, table, store.sha256)
         new = True
-    seen = config.model.conditions
-    table = table.with_conditions(table.conditions if seen is None else seen)
+    seen = config.model.covariates
+    table = table.with_covariates(table.covariates if seen is None else seen)
     dataset = strains_of_cell(table, cell.genes, config.data.phenotypes, config.data.unknown_genes)
     dataset = with_blocked(dataset, cell, config)
     parts = split_parts(split, dataset)
@@ -430,7 +430,7 @@ def with_blocked(dataset: Strains, cell: CellGraph, config: Config) -> Strains:
         cell: its cell graph.
         config: its configuration.
     """
-    if not cell.lose_blocked or config.model.strength_from or len(dataset) > MOST_STRAINS:
+    if not cell.lose_blocked or config.model.activity_from or len(dataset) > MOST_STRAINS:
         return dataset
     resident, began = ResidentCell.of(cell), time.monotonic()
     said, parts = began, list[list[Tensor]]()
@@ -450,8 +450,8 @@ def with_blocked(dataset: Strains, cell: CellGraph, config: Config) -> Strains:
 
 def strains_in_media(strains: Strains, cell: ResidentCell) -> GenotypeBatch:
     """Return strains with the reactions that their media close or weaken, as models see them."""
-    genotypes, categories = strains.perturbations, strains.conditions.get(MEDIUM)
+    genotypes, categories = strains.perturbations, strains.covariates.get(MEDIUM)
     if not cell.media or not categories:
         return genotypes
-    codes_B = strains.columns[Column(CONDITION, MEDIUM, categories)].long()
+    codes_B = strains.columns[Column(COVARIATE, MEDIUM, categories)].long()
     return in_media(cell, genotypes, media_table(cell, categories)[codes_B])

@@ -46,7 +46,7 @@ class RunResult:
     """A result holds the files and metrics of a run."""
 
     directory: RunDirectory  #: the run directory with its files
-    #: metrics of the model and of the null models on validation and test; empty on all ranks but the first
+    #: metrics of the model and of the baselines on validation and test; empty on all ranks but the first
     rows: list[ResultRow]
 
 
@@ -57,7 +57,7 @@ def train(
     callbacks: Sequence[Callback] = (),
     loggers: Sequence[Logger] = (),
 ) -> RunResult:
-    """Train, evaluate, compare with null models, and draw; continue where an earlier run of the same name stopped.
+    """Train, evaluate, compare with baselines, and draw; continue where an earlier run of the same name stopped.
 
     Args:
         signals: signals that are already being received; None to receive them for the time of the run.
@@ -278,7 +278,7 @@ def without_messages(config: Config, epochs: int | None = None) -> Config:
         cell=dataclasses.replace(config.cell, lose_blocked=False),
         model=quiet,
         trainer=dataclasses.replace(config.trainer, epochs=epochs or 8 * config.trainer.epochs, checkpoint=best),
-        null_models=False,
+        baselines=False,
         plot=False,
     )
     control.validate()

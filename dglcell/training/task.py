@@ -160,7 +160,7 @@ class WholeStep:
 
 def tensors_of(batch: Strains) -> list[Tensor]:
     """Return all that a step reads of a batch."""
-    given = [batch.targets, batch.offsets, batch.strengths, *batch.columns.values()]
+    given = [batch.targets, batch.offsets, batch.activities, *batch.columns.values()]
     return [tensor for tensor in given if tensor is not None]
 
 

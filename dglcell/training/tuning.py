@@ -27,7 +27,7 @@ from dglcell.training.signals import StopSignals
 
 log = logging.getLogger("dglcell")
 
-BARE = ("plot=false", "null_models=false")
+BARE = ("plot=false", "baselines=false")
 """These settings are switched off in a trial."""
 
 JOURNAL, TABLE, BEST = "trials.log", "trials.csv", "best.yaml"

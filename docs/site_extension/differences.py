@@ -21,8 +21,8 @@ ALL: list[Row] = [
     ),
     (
         "the best validation score is the result; the test part was never evaluated",
-        "the test part is evaluated once, with the checkpoint that validation chose; null models beside it",
-        "the best of many validation scores is too high; null models say for how much of a score no graph is needed",
+        "the test part is evaluated once, with the checkpoint that validation chose; baselines beside it",
+        "the best of many validation scores is too high; baselines say for how much of a score no graph is needed",
     ),
     (
         "no seed but the split's",

@@ -1,4 +1,4 @@
-"""The list of all experiments: grouped, with results, null models, time and data."""
+"""The list of all experiments: grouped, with results, baselines, time and data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GROUPS = {
     "110-mathis2020-crispri": "Mathis 2021: titrated CRISPRi of *E. coli*",
     "111-baba2006-keio": "Baba 2006: growth of the Keio deletions of *E. coli*",
     "112-faure2023-media": "Faure 2023: growth of *E. coli* in media",
-    "113-fba-strengths-media": "E. coli core and iMM904: knock-downs in media",
+    "113-fba-activities-media": "E. coli core and iMM904: knock-downs in media",
     "114-smf-alleles": "Single mutants of yeast: deletions and alleles",
     "005-kuzmin2018-tmi": "Original experiments on Kuzmin 2018",
     "006-kuzmin-tmi": "Original experiments on Kuzmin 2018 and 2020",

@@ -1,4 +1,4 @@
-"""Invented strains for null models."""
+"""Invented strains for baselines."""
 
 from __future__ import annotations
 
@@ -57,21 +57,21 @@ def problem_of(
     return Problem(train, validation, y_train, y_validation, lambda: alike, most)
 
 
-# Strains with strengths and conditions.
+# Strains with activities and covariates.
 
 
-STRENGTHS = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5)
+ACTIVITIES = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5)
 
 
 @st.composite
 def weakened(draw: st.DrawFn, most: int = 3, fewest: int = 4) -> tuple[Strains, NDArray[np.float64]]:
     """Return strains of up to ``most`` weakened genes, in media and at temperatures, and positive labels."""
-    genes = st.dictionaries(st.sampled_from(names(5)), st.sampled_from(STRENGTHS), max_size=most)
+    genes = st.dictionaries(st.sampled_from(names(5)), st.sampled_from(ACTIVITIES), max_size=most)
     one = st.tuples(genes, st.sampled_from(["glucose", "glycerol", "xylose"]), st.sampled_from([30, 37, 42]))
     rows = [({"g0": 0.5}, "glucose", 30), *draw(st.lists(one, min_size=fewest, max_size=12))]
     labels = draw(st.lists(st.floats(0.25, 1, width=32), min_size=len(rows), max_size=len(rows)))
     changed, media, temperatures = zip(*rows, strict=True)
-    strains = Strains.from_names(changed, conditions={"medium": media, "temperature": temperatures})
+    strains = Strains.from_names(changed, covariates={"medium": media, "temperature": temperatures})
     return strains, np.array(labels)
 
 

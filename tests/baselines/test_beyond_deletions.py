@@ -1,4 +1,4 @@
-"""Null models of strains with strengths and conditions."""
+"""Baselines of strains with activities and covariates."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dglcell.baselines import beyond_deletions, problem, strain_kernel
-from dglcell.baselines.fit import ALL_NULL_MODELS, best_of, fit_null_models, left_out_null_models
-from dglcell.baselines.problem import ANY, DELETIONS, MORE, NullModel, in_words
+from dglcell.baselines.fit import ALL_BASELINES, best_of, fit_families, left_out_baselines
+from dglcell.baselines.problem import ANY, DELETIONS, MORE, Baseline, in_words
 from dglcell.baselines.similarity import GeneSimilarity
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.baselines.strain_kernel import OWN, SHARED, STRAIN_KERNEL, StrainKernelRidge, fit_strain_kernels
-from dglcell.data.columns import CONDITION, Column
+from dglcell.data.columns import COVARIATE, Column
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
 from tests.baselines.invented import among, problem_of, strains_of, unlike, weakened
@@ -25,26 +25,26 @@ from tests.examples import examples
 
 Table = tuple[Strains, NDArray[np.float64]]
 
-KNOW_MORE = [name for name, family in ALL_NULL_MODELS.items() if family.about in (ANY, MORE)]
-OF_MORE = {name: family for name, family in ALL_NULL_MODELS.items() if family.about == MORE}
+KNOW_MORE = [name for name, family in ALL_BASELINES.items() if family.about in (ANY, MORE)]
+OF_MORE = {name: family for name, family in ALL_BASELINES.items() if family.about == MORE}
 FEWER = examples(10)
 
 
-def fitted(name: str, strains: Strains, y: NDArray[np.float64]) -> NullModel:
-    return next(ALL_NULL_MODELS[name].fitted(problem_of(strains, y)))
+def fitted(name: str, strains: Strains, y: NDArray[np.float64]) -> Baseline:
+    return next(ALL_BASELINES[name].fitted(problem_of(strains, y)))
 
 
 def reordered(strains: Strains, rows: NDArray[np.int64], seed: int) -> Strains:
     """Return the strains at ``rows``, with targets, names, columns and categories in other orders."""
     rng, strains = np.random.default_rng(seed), strains.take(rows)
-    assert strains.strengths is not None
+    assert strains.activities is not None
     places = [rng.permutation(np.arange(a, b)) for a, b in zip(strains.offsets[:-1], strains.offsets[1:], strict=True)]
     place, columns = np.concatenate([*places, np.zeros(0, np.int64)]).astype(np.int64), {}
     for column, values in reversed(strains.columns.items()):
         order = rng.permutation(len(column.categories))
         codes = np.argsort(order)[values.astype(np.int64)] if column.categories else values
         columns[column._replace(categories=tuple(column.categories[i] for i in order))] = codes.astype(np.float32)
-    return replace(strains, targets=strains.targets[place], strengths=strains.strengths[place], columns=columns)
+    return replace(strains, targets=strains.targets[place], activities=strains.activities[place], columns=columns)
 
 
 @pytest.mark.parametrize("name", KNOW_MORE)
@@ -63,26 +63,26 @@ def test_the_order_of_rows_targets_and_categories_does_not_matter(name: str, tab
 @pytest.mark.parametrize("name", KNOW_MORE)
 @given(table=weakened())
 @FEWER
-def test_strength_1_is_the_wild_type(name: str, table: Table) -> None:
+def test_activity_1_is_the_wild_type(name: str, table: Table) -> None:
     strains, y = among(table[0]), table[1]
     model = fitted(name, strains, y)
-    conditions = {"medium": ["xylose"] * 4, "temperature": [30] * 4}
+    covariates = {"medium": ["xylose"] * 4, "temperature": [30] * 4}
     genotypes: list[dict[str, float]] = [{}, {"g1": 1.0}, {"g2": 0.5}, {"g2": 0.5, "g0": 1.0}]
-    found = model.predict(among(Strains.from_names(genotypes, conditions=conditions)))
+    found = model.predict(among(Strains.from_names(genotypes, covariates=covariates)))
     np.testing.assert_allclose(found[[0, 2]], found[[1, 3]], atol=1e-6)
 
 
 @given(table=weakened())
 @FEWER
-def test_an_unknown_category_and_a_condition_that_is_not_there_do_what_the_mean_does(table: Table) -> None:
+def test_an_unknown_category_and_a_covariate_that_is_not_there_do_what_the_mean_does(table: Table) -> None:
     strains, y = among(table[0]), table[1]
     model = AdditiveRidge(0.5).fit(strains, y)
-    media = strains.of_kind(CONDITION)["medium"]
+    media = strains.of_kind(COVARIATE)["medium"]
     one = strains.take(np.zeros(len(y), np.int64))
-    temperature = Column(CONDITION, "temperature")
+    temperature = Column(COVARIATE, "temperature")
     medium = next(column for column in strains.columns if column.name == "medium")
     in_each = replace(one, columns={medium: media, temperature: one.columns[temperature]})
-    elsewhere = Column(CONDITION, "medium", ("acetate",))
+    elsewhere = Column(COVARIATE, "medium", ("acetate",))
     unknown = replace(one, columns={elsewhere: np.zeros(len(y), np.float32), temperature: one.columns[temperature]})
     lacking = replace(one, columns={temperature: one.columns[temperature]})
     np.testing.assert_allclose(model.predict(unknown), model.predict(in_each).mean())
@@ -91,19 +91,19 @@ def test_an_unknown_category_and_a_condition_that_is_not_there_do_what_the_mean_
 
 def test_a_category_of_the_table_that_no_training_strain_has_is_unknown() -> None:
     media = ["a", "a", "b", "b", "c"]
-    strains = Strains.from_names([{"g0": 0.5}] * 5, conditions={"medium": media})
+    strains = Strains.from_names([{"g0": 0.5}] * 5, covariates={"medium": media})
     model = AdditiveRidge(0.1).fit(strains.take(np.arange(4)), np.array([1.0, 1.0, 3.0, 3.0]))
     # Two columns, 1/2 and −1/2, share the deviation of 1 from the mean: of 2 + α parts they have 2.
     np.testing.assert_allclose(model.predict(strains), 2 + np.array([-1, -1, 1, 1, 0]) * 2 / 2.1, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["additive ridge", "kernel ridge over strains"])
-def test_of_a_condition_that_never_changed_in_training_nothing_is_learned(name: str) -> None:
+def test_of_a_covariate_that_never_changed_in_training_nothing_is_learned(name: str) -> None:
     rng = np.random.default_rng(0)
     rows = [{"g0": float(s)} for s in rng.random(7)]
-    strains = Strains.from_names(rows, conditions={"dose": [0.1] * 7})
+    strains = Strains.from_names(rows, covariates={"dose": [0.1] * 7})
     model = fitted(name, strains, rng.random(7))
-    other = Strains.from_names(rows, conditions={"dose": [0.1 + 1e-6] * 7})
+    other = Strains.from_names(rows, covariates={"dose": [0.1 + 1e-6] * 7})
     np.testing.assert_allclose(model.predict(other), model.predict(strains), atol=1e-5)
 
 
@@ -115,11 +115,11 @@ def test_the_additive_ridge_is_the_solution_of_its_normal_equations(table: Table
     for s, (genes, left) in enumerate(
         zip(strains.genotypes, np.split(strains.left(), strains.offsets[1:-1]), strict=True)
     ):
-        for gene, strength in zip(genes, left, strict=True):
-            columns[0][s, int(gene[1])] = 1 - float(strength)
-    media = strains.of_kind(CONDITION)["medium"]
+        for gene, activity in zip(genes, left, strict=True):
+            columns[0][s, int(gene[1])] = 1 - float(activity)
+    media = strains.of_kind(COVARIATE)["medium"]
     columns += [(media == code)[:, None].astype(float) for code in np.unique(media)]
-    warmth = strains.of_kind(CONDITION)["temperature"].astype(float)
+    warmth = strains.of_kind(COVARIATE)["temperature"].astype(float)
     columns.append(warmth[:, None] / (warmth.std() or 1.0))
     design = np.concatenate(columns, axis=1)
     design -= design.mean(axis=0)
@@ -129,19 +129,19 @@ def test_the_additive_ridge_is_the_solution_of_its_normal_equations(table: Table
     )
 
 
-def test_a_strength_of_0_is_a_deletion() -> None:
+def test_an_activity_of_0_is_a_deletion() -> None:
     rows = [["g0"], ["g1"], ["g0", "g1"], ["g2"]]
     y = np.array([0.5, 0.6, 0.2, 0.9])
     deleted, at_0 = Strains.from_names(rows), Strains.from_names([dict.fromkeys(row, 0.0) for row in rows])
-    for deletions, strengths in zip(
+    for deletions, activities in zip(
         (AdditiveRidge(0.5).fit(deleted, y), *fit_strain_kernels(problem_of(deleted, y))),
         (AdditiveRidge(0.5).fit(at_0, y), *list(fit_strain_kernels(problem_of(at_0, y)))[-5:]),
         strict=True,
     ):
-        np.testing.assert_array_equal(strengths.predict(at_0), deletions.predict(deleted))
+        np.testing.assert_array_equal(activities.predict(at_0), deletions.predict(deleted))
 
 
-# Which null models are fitted.
+# Which baselines are fitted.
 
 
 def singles() -> Table:
@@ -151,63 +151,63 @@ def singles() -> Table:
     return strains, 1 - (1 - left) * genes / 8
 
 
-def test_null_models_of_deletions_are_left_out_with_a_reason() -> None:
+def test_baselines_of_deletions_are_left_out_with_a_reason() -> None:
     strains, y = singles()
     problem = problem_of(strains, y, strains, y)
     together = "needs strains that change several genes"
-    only = [name for name, family in ALL_NULL_MODELS.items() if family.about == DELETIONS]
-    assert left_out_null_models(problem) == {
-        **dict.fromkeys(only, "knows deletions only, and the strains have strengths"),
+    only = [name for name, family in ALL_BASELINES.items() if family.about == DELETIONS]
+    assert left_out_baselines(problem) == {
+        **dict.fromkeys(only, "knows deletions only, and the strains have activities"),
         "product of curves": together,
         "minimum of curves": together,
         "same strain in other media": "needs strains in several media",
     }
-    models = fit_null_models(problem)
+    models = fit_families(problem)
     assert models.keys() == {"training mean", "additive ridge", "kernel ridge over strains", "boosted trees"}
     chosen = in_words("kernel ridge over strains", models["kernel ridge over strains"])
-    assert "strength length" in chosen
+    assert "activity length" in chosen
     assert "alike" not in chosen
 
 
-def test_conditions_alone_are_for_the_ridges() -> None:
+def test_covariates_alone_are_for_the_ridges() -> None:
     rng = np.random.default_rng(0)
     sugars = rng.integers(0, 2, (40, 4)).astype(float)
     y = sugars @ [1.0, 2.0, 3.0, 4.0] + 2 * sugars[:, 0] * sugars[:, 1]
-    strains = Strains.from_names([[]] * 40, conditions=dict(zip("abcd", sugars.T, strict=True)))
+    strains = Strains.from_names([[]] * 40, covariates=dict(zip("abcd", sugars.T, strict=True)))
     problem = problem_of(strains.take(np.arange(30)), y[:30], strains.take(np.arange(30, 40)), y[30:])
-    left_out = left_out_null_models(problem)
-    assert left_out["kernel ridge"] == "knows deletions only, and the strains have conditions"
-    assert left_out["product of curves"] == left_out["minimum of curves"] == "needs strains with strengths"
-    models = fit_null_models(problem)
+    left_out = left_out_baselines(problem)
+    assert left_out["kernel ridge"] == "knows deletions only, and the strains have covariates"
+    assert left_out["product of curves"] == left_out["minimum of curves"] == "needs strains with activities"
+    models = fit_families(problem)
     assert models.keys() == {"training mean", "additive ridge", "kernel ridge over strains", "boosted trees"}
     # Two sugars together do more than the sum of both, which the additive ridge cannot express.
     assert problem.error(models["kernel ridge over strains"]) < 0.5 * problem.error(models["additive ridge"])
 
 
-@pytest.mark.parametrize("name", [name for name, family in ALL_NULL_MODELS.items() if family.about == DELETIONS])
-def test_null_models_of_deletions_refuse_strengths(name: str) -> None:
+@pytest.mark.parametrize("name", [name for name, family in ALL_BASELINES.items() if family.about == DELETIONS])
+def test_baselines_of_deletions_refuse_activities(name: str) -> None:
     problem = growth(60)
-    model = best_of(ALL_NULL_MODELS[name], problem)
+    model = best_of(ALL_BASELINES[name], problem)
     strains = problem.validation
-    weak = replace(strains, strengths=np.full(len(strains.targets), 0.5, np.float32))
-    with pytest.raises(DataError, match=r"cannot express strengths[\s\S]*only delete genes[\s\S]*--with network"):
+    weak = replace(strains, activities=np.full(len(strains.targets), 0.5, np.float32))
+    with pytest.raises(DataError, match=r"cannot express activities[\s\S]*only delete genes[\s\S]*--with network"):
         model.predict(weak)
-    with pytest.raises(DataError, match="cannot express strengths"):
-        next(iter(ALL_NULL_MODELS[name].fitted(replace(problem, train=weak, y_train=problem.y_validation))))
+    with pytest.raises(DataError, match="cannot express activities"):
+        next(iter(ALL_BASELINES[name].fitted(replace(problem, train=weak, y_train=problem.y_validation))))
 
 
-def test_deletions_alone_have_no_null_models_of_strengths() -> None:
+def test_deletions_alone_have_no_baselines_of_activities() -> None:
     strains, y = strains_of([[0], [1], [0, 1]], 2), np.array([0.5, 0.6, 0.3])
     problem = problem_of(strains, y, strains, y)
-    assert not OF_MORE.keys() & {*fit_null_models(problem), *left_out_null_models(problem)}
+    assert not OF_MORE.keys() & {*fit_families(problem), *left_out_baselines(problem)}
     assert {family.why_not(problem) for family in OF_MORE.values()} == {
-        "needs strains with strengths",
-        "needs strains with strengths or conditions",
+        "needs strains with activities",
+        "needs strains with activities or covariates",
         "needs strains in several media",
     }
 
 
-def test_predictions_for_strengths_and_media_stay_as_they_were() -> None:
+def test_predictions_for_activities_and_media_stay_as_they_were() -> None:
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(12, 4))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -217,9 +217,9 @@ def test_predictions_for_strengths_and_media_stay_as_they_were() -> None:
     y = np.array([np.prod([1 - (1 - left) ** 2 * (0.2 + gene / 20) for gene, left in row.items()]) for row in rows])
     y = y * np.where(media == "glucose", 1.0, 0.8) + 0.1 * dose + 0.02 * rng.normal(size=400)
     named = [{f"g{gene}": float(left) for gene, left in row.items()} for row in rows]
-    strains = among(Strains.from_names(named, conditions={"medium": media, "dose": dose}), 12)
+    strains = among(Strains.from_names(named, covariates={"medium": media, "dose": dose}), 12)
     train, validation, test = np.split(rng.permutation(400), [240, 320])
-    models = fit_null_models(problem_of(strains.take(train), y[train], strains.take(validation), y[validation], alike))
+    models = fit_families(problem_of(strains.take(train), y[train], strains.take(validation), y[validation], alike))
     expected = {
         "additive ridge": [0.59062579, 0.86262767, 0.485902],
         "product of curves": [0.69953456, 0.95600391, 0.5612523],
@@ -232,7 +232,7 @@ def test_predictions_for_strengths_and_media_stay_as_they_were() -> None:
         np.testing.assert_allclose(found, values, atol=1e-7, err_msg=name)
 
 
-Strengths = tuple[Strains, NDArray[np.float64]]
+Activities = tuple[Strains, NDArray[np.float64]]
 
 
 def alike(seed: int) -> GeneSimilarity:
@@ -249,7 +249,7 @@ def fitted_kernel(strains: Strains, y: NDArray[np.float64], similarity: GeneSimi
 def one_by_one(strains: Strains, kernel: StrainKernelRidge, similarity: GeneSimilarity) -> NDArray[np.float64]:
     """Return the covariance of all pairs of strains, from its definition, target by target."""
     gene = OWN * np.eye(5) + SHARED + (1 - OWN - SHARED) * similarity.matrix
-    of_kind = strains.of_kind(CONDITION)
+    of_kind = strains.of_kind(COVARIATE)
     media, warmth = of_kind["medium"], of_kind["temperature"].astype(float)
     warmth = (warmth - warmth.mean()) / (warmth.std() or 1.0)
     lost = 1.0 - strains.left().astype(float)
@@ -259,17 +259,17 @@ def one_by_one(strains: Strains, kernel: StrainKernelRidge, similarity: GeneSimi
         g = 0.0
         for v in rows[i]:
             for w in rows[j]:
-                near = np.exp(-((lost[v] - lost[w]) ** 2) / 2 / kernel.strength_length**2)
+                near = np.exp(-((lost[v] - lost[w]) ** 2) / 2 / kernel.activity_length**2)
                 g += gene[strains.targets[v], strains.targets[w]] * lost[v] * lost[w] * near
-        condition = 1.0 if media[i] == media[j] else kernel.alike
-        condition *= np.exp(-((warmth[i] - warmth[j]) ** 2) / 2 / kernel.condition_length**2)
-        found[i, j] = (1 + g + g**2 / 2) * condition
+        covariate = 1.0 if media[i] == media[j] else kernel.alike
+        covariate *= np.exp(-((warmth[i] - warmth[j]) ** 2) / 2 / kernel.covariate_length**2)
+        found[i, j] = (1 + g + g**2 / 2) * covariate
     return found
 
 
 @given(table=weakened(), seed=st.integers(0, 9), number=st.integers(0, 79))
 @examples(15)
-def test_the_ridge_is_that_of_the_kernel_of_all_pairs(table: Strengths, seed: int, number: int) -> None:
+def test_the_ridge_is_that_of_the_kernel_of_all_pairs(table: Activities, seed: int, number: int) -> None:
     strains, y = among(table[0]), table[1]
     similarity = alike(seed)
     models = fitted_kernel(strains, y, similarity)
@@ -296,7 +296,7 @@ def test_strains_are_compared_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None
     assert fitted_kernel(strains, y, unlike(5))[0].predict(empty).shape == (0,)
 
 
-def test_similar_genes_and_near_strengths_tell_of_a_new_gene() -> None:
+def test_similar_genes_and_near_activities_tell_of_a_new_gene() -> None:
     left = np.linspace(0, 1, 9)
     train = among(Strains.from_names([{f"g{gene}": s} for gene in range(4) for s in left]))
     y = np.concatenate([left, left, 0 * left + 1, 0 * left + 1])
@@ -318,7 +318,7 @@ def test_where_it_does_not_apply(monkeypatch: pytest.MonkeyPatch) -> None:
 
     strains = Strains.from_names([{"g0": 0.5, "g1": 0.2}] * 3)
     assert why_not(strains) is None
-    assert why_not(Strains.from_names([["g0"]])) == "needs strains with strengths or conditions"
+    assert why_not(Strains.from_names([["g0"]])) == "needs strains with activities or covariates"
     monkeypatch.setattr(strain_kernel, "MOST_PAIRS", 30)
     assert why_not(strains) == "would compare 4e+01 pairs of genes, and is limited to 3e+01"
 

@@ -1,4 +1,4 @@
-"""Which null models are fitted to a split, and how they are chosen."""
+"""Which baselines are fitted to a split, and how they are chosen."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ import pytest
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from dglcell.baselines import fit
-from dglcell.baselines.fit import ALL_NULL_MODELS, best_of, fit_null_models, left_out_null_models
+from dglcell.baselines.fit import ALL_BASELINES, best_of, fit_families, left_out_baselines
 from dglcell.baselines.kernel_ridge import KernelRidge
 from dglcell.baselines.problem import MORE, SIMULATED
 from dglcell.baselines.simple import AdditiveRidge, TrainingMean
 from dglcell.baselines.trees import TREES, BoostedTrees, Features
-from dglcell.data.columns import COMPUTED, CONDITION, Column
+from dglcell.data.columns import COMPUTED, COVARIATE, Column
 from dglcell.errors import DataError
 from tests.baselines.invented import low_rank_pairs, pairs_of, problem_of, strains_of
 from tests.baselines.test_kernel_ridge import growth
 
-OF_DELETIONS = {name for name, family in ALL_NULL_MODELS.items() if family.about not in (MORE, SIMULATED)}
+OF_DELETIONS = {name for name, family in ALL_BASELINES.items() if family.about not in (MORE, SIMULATED)}
 NO_REACTIONS = dict.fromkeys(("untrained bound", "reaction kernel ridge"), "needs a cell graph with reactions")
 
 
-def test_every_null_model_ignores_missing_labels() -> None:
+def test_every_baseline_ignores_missing_labels() -> None:
     pairs, y = low_rank_pairs(5, genes=15)
     y = np.abs(y)
     y[::3] = np.nan
     measured, strains = ~np.isnan(y), pairs_of(pairs, 15)
-    models = fit_null_models(problem_of(strains, y, strains, y))
+    models = fit_families(problem_of(strains, y, strains, y))
     only = strains.take(np.flatnonzero(measured))
-    alone = fit_null_models(problem_of(only, y[measured], only, y[measured]))
+    alone = fit_families(problem_of(only, y[measured], only, y[measured]))
     assert set(models) == set(alone) == OF_DELETIONS - {*NO_REACTIONS}
     for name, model in models.items():
         np.testing.assert_allclose(model.predict(strains), alone[name].predict(strains), atol=1e-6, err_msg=name)
 
 
-def test_every_null_model_survives_a_constant_label() -> None:
+def test_every_baseline_survives_a_constant_label() -> None:
     strains = strains_of([[0], [1], [0, 1], [1, 2], [0, 1, 2]], 3)
     y = np.full(5, 2.5)
-    for name, model in fit_null_models(problem_of(strains, y, strains, y)).items():
+    for name, model in fit_families(problem_of(strains, y, strains, y)).items():
         np.testing.assert_allclose(model.predict(strains), 2.5, err_msg=name)
 
 
@@ -50,15 +50,15 @@ def test_labels_of_the_wrong_length_and_no_label_at_all_are_refused() -> None:
     with pytest.raises(DataError, match="labels do not match"):
         TrainingMean().fit(strains, np.ones(3))
     with pytest.raises(DataError, match=r"no training strain has a label[\s\S]*another phenotype"):
-        fit_null_models(problem_of(strains, np.full(2, np.nan), strains, np.ones(2)))
+        fit_families(problem_of(strains, np.full(2, np.nan), strains, np.ones(2)))
 
 
 def test_what_does_not_apply_is_left_out_with_a_reason() -> None:
     triples, scores = strains_of([[0, 1, 2], [1, 2, 3], [0, 2, 3]], 4), np.array([-1.0, 0.0, 1.0])
     problem = problem_of(triples, scores, triples, scores)
     fitness = "is for fitness-like phenotypes, and 33.3% of the labels are negative (at most 1%)"
-    assert left_out_null_models(problem) == {"multiplicative": fitness, **NO_REACTIONS}
-    assert list(fit_null_models(problem)) == [
+    assert left_out_baselines(problem) == {"multiplicative": fitness, **NO_REACTIONS}
+    assert list(fit_families(problem)) == [
         "training mean",
         "additive ridge",
         "query-pair mean",
@@ -66,12 +66,12 @@ def test_what_does_not_apply_is_left_out_with_a_reason() -> None:
         "boosted trees",
     ]
     singles = strains_of([[0], [1]], 4)
-    assert left_out_null_models(problem_of(singles, scores[:2], triples, scores)) == {
+    assert left_out_baselines(problem_of(singles, scores[:2], triples, scores)) == {
         "multiplicative": fitness.replace("33.3", "50.0"),
         "kernel ridge": "needs strains with two or more deletions (found 1 at most)",
         **NO_REACTIONS,
     }
-    assert left_out_null_models(problem_of(singles, scores[1:], triples, scores)).keys() == {
+    assert left_out_baselines(problem_of(singles, scores[1:], triples, scores)).keys() == {
         "kernel ridge",
         *NO_REACTIONS,
     }
@@ -84,7 +84,7 @@ def test_hyperparameters_are_chosen_on_the_validation_part() -> None:
     y, other = rng.normal(size=len(strains)), rng.normal(size=len(strains))
     alphas = []
     for labels in (y, other, np.full_like(y, np.nan)):
-        model = fit_null_models(problem_of(strains, y, strains, labels))["additive ridge"]
+        model = fit_families(problem_of(strains, y, strains, labels))["additive ridge"]
         assert isinstance(model, AdditiveRidge)
         alphas.append(model.alpha)
     # Without a validation part, a fold of the training part is noise to the rest of it.
@@ -97,7 +97,7 @@ def test_without_a_validation_part_settings_are_chosen_on_a_fold_and_fitted_to_a
     empty = train.take(np.zeros(0, np.int64))
     without, labels = problem_of(train, y[:600], train.take(np.arange(1)), np.full(1, np.nan)), y[600:]
     problem = replace(without, validation=empty, y_validation=np.zeros(0))
-    family = ALL_NULL_MODELS["kernel ridge"]
+    family = ALL_BASELINES["kernel ridge"]
     errors = [float(np.square(model.predict(test) - labels).mean()) for model in family.fitted(problem)]
     chosen = best_of(family, problem)
     assert isinstance(chosen, KernelRidge)
@@ -112,7 +112,7 @@ def test_without_a_validation_part_settings_are_chosen_on_a_fold_and_fitted_to_a
 
 def test_predictions_for_deletions_stay_as_they_were() -> None:
     problem = growth(60)
-    found = {name: model.predict(problem.validation)[:3] for name, model in fit_null_models(problem).items()}
+    found = {name: model.predict(problem.validation)[:3] for name, model in fit_families(problem).items()}
     expected = {
         "training mean": [0.564804, 0.564804, 0.564804],
         "additive ridge": [0.462381, 0.564574, 0.530001],
@@ -131,15 +131,15 @@ def test_a_covariate_that_was_computed_keeps_the_baselines_of_deletions() -> Non
     problem = growth(60)
     computed = np.random.default_rng(0).random((2, 60)).astype(np.float32)
     train, validation = (
-        of.with_(columns={Column(CONDITION, "fba_growth"): values})
+        of.with_(columns={Column(COVARIATE, "fba_growth"): values})
         for of, values in zip((problem.train, problem.validation), computed, strict=True)
     )
     seen = replace(problem, train=train, validation=validation)
     made = train.provenance
     made = replace(made, parameters={**made.parameters, COMPUTED: {"fba_growth": {}}})
-    assert left_out_null_models(seen)["kernel ridge"] == "knows deletions only, and the strains have conditions"
-    found = fit_null_models(replace(seen, train=train.with_(provenance=made)))
-    plain = fit_null_models(problem)
+    assert left_out_baselines(seen)["kernel ridge"] == "knows deletions only, and the strains have covariates"
+    found = fit_families(replace(seen, train=train.with_(provenance=made)))
+    plain = fit_families(problem)
     assert found.keys() == {*plain, "kernel ridge over strains"}
     for name in ("multiplicative", "kernel ridge", "untrained bound"):
         np.testing.assert_array_equal(found[name].predict(validation), plain[name].predict(problem.validation))
@@ -148,7 +148,7 @@ def test_a_covariate_that_was_computed_keeps_the_baselines_of_deletions() -> Non
 def test_a_long_fit_says_that_it_goes_on(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(fit, "SILENCE", 0.01)
     with caplog.at_level("DEBUG", "dglcell"):
-        fit_null_models(growth(60))
+        fit_families(growth(60))
     said = "\n".join(caplog.messages)
     assert re.search(r"^fitting 'boosted trees' to 60 strains: \d+ s so far$", said, re.MULTILINE)
     assert re.search(r"^fitted 'training mean' to 60 strains in \d+\.\d s$", said, re.MULTILINE)

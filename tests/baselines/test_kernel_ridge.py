@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from dglcell.api import load_cell
 from dglcell.baselines import kernel_ridge, problem, similarity
-from dglcell.baselines.fit import ALL_NULL_MODELS, fit_null_models, load_models, save_models
+from dglcell.baselines.fit import ALL_BASELINES, fit_families, load_models, save_models
 from dglcell.baselines.kernel_ridge import ADDITIVE, KERNEL_RIDGE, KernelRidge, fit_kernel_ridge
-from dglcell.baselines.problem import ANY, DELETIONS, MORE, NullModel, Problem, in_words
+from dglcell.baselines.problem import ANY, DELETIONS, MORE, Baseline, Problem, in_words
 from dglcell.baselines.similarity import GeneSimilarity, Reactions, gene_similarity
-from dglcell.data.columns import condition_columns
+from dglcell.data.columns import covariate_columns
 from dglcell.data.strains import Strains
 from dglcell.files.untrusted import UnreadableError
 from dglcell.graph.cell_graph import CellGraph, Edges
@@ -246,7 +246,7 @@ def growth(strains: int, seed: int = 0) -> Problem:
     return replace(problem_of(train, y[:strains], validation, y[strains:]), reactions=Reactions(CELL))
 
 
-def again(models: dict[str, NullModel], folder: Path) -> dict[str, NullModel]:
+def again(models: dict[str, Baseline], folder: Path) -> dict[str, Baseline]:
     """Return the models after they were in a file, which is the same when it is written again."""
     path, other = folder / "baselines.npz", folder / "again.npz"
     save_models(path, {"growth": models}, {"split": "of this run"})
@@ -261,7 +261,7 @@ def again(models: dict[str, NullModel], folder: Path) -> dict[str, NullModel]:
 
 
 def check(problem: Problem, expected: set[str], folder: Path) -> None:
-    models = fit_null_models(problem)
+    models = fit_families(problem)
     assert expected <= models.keys()
     for name, model in again(models, folder).items():
         assert repr(model) == repr(models[name])
@@ -270,21 +270,21 @@ def check(problem: Problem, expected: set[str], folder: Path) -> None:
 
 
 def test_what_is_read_predicts_the_same(tmp_path: Path) -> None:
-    of_deletions = {name for name, family in ALL_NULL_MODELS.items() if family.about in (ANY, DELETIONS)}
+    of_deletions = {name for name, family in ALL_BASELINES.items() if family.about in (ANY, DELETIONS)}
     check(growth(300), of_deletions, tmp_path)
 
 
-def test_baselines_of_strengths_and_media_are_kept(tmp_path: Path) -> None:
+def test_baselines_of_activities_and_media_are_kept(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     genotypes = [[number % 12, *([12] if number % 3 == 0 else [])] for number in range(240)]
     strains = strains_of(genotypes, 13)
-    media = condition_columns({"medium": np.tile(["a", "b"], 120), "dose": draw.random(240)})
-    strengths = draw.uniform(0.05, 0.95, len(strains.targets)).astype(np.float32)
-    strains = strains.with_(strengths=strengths, columns=media)
+    media = covariate_columns({"medium": np.tile(["a", "b"], 120), "dose": draw.random(240)})
+    activities = draw.uniform(0.05, 0.95, len(strains.targets)).astype(np.float32)
+    strains = strains.with_(activities=activities, columns=media)
     y = draw.random(240)
     train, validation = np.arange(120), np.arange(120, 240)
     problem = Problem(strains.take(train), strains.take(validation), y[train], y[validation], lambda: unlike(13), 2)
-    check(problem, {name for name, family in ALL_NULL_MODELS.items() if family.about == MORE}, tmp_path)
+    check(problem, {name for name, family in ALL_BASELINES.items() if family.about == MORE}, tmp_path)
 
 
 def test_another_file_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Null models of lost reactions, on the E. coli core model."""
+"""Baselines of lost reactions, on the E. coli core model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dglcell import load_cell
 from dglcell.baselines import reaction_kernel as module
-from dglcell.baselines.fit import ALL_NULL_MODELS, fit_null_models, left_out_null_models
+from dglcell.baselines.fit import ALL_BASELINES, fit_families, left_out_baselines
 from dglcell.baselines.problem import Problem, in_words
 from dglcell.baselines.reaction_kernel import ReactionKernelRidge, UntrainedBound, fit_reaction_kernel
 from dglcell.baselines.similarity import Reactions
@@ -201,13 +201,13 @@ def test_where_they_apply(monkeypatch: pytest.MonkeyPatch) -> None:
     reactions, mine = core()[1], ("untrained bound", "reaction kernel ridge")
     pairs = [[a, b] for a, b in itertools.combinations(range(0, 60, 3), 2)]
     y = np.linspace(0.2, 1, len(pairs))
-    assert set(mine) <= fit_null_models(problem(pairs, y, reactions)).keys() <= {*ALL_NULL_MODELS}
-    without = left_out_null_models(problem(pairs, y, None))
+    assert set(mine) <= fit_families(problem(pairs, y, reactions)).keys() <= {*ALL_BASELINES}
+    without = left_out_baselines(problem(pairs, y, None))
     assert {without[name] for name in mine} == {"needs a cell graph with reactions"}
     wild_types = problem([[], []], y[:2], reactions)
-    kernel, bound = (ALL_NULL_MODELS[name] for name in ("reaction kernel ridge", "untrained bound"))
+    kernel, bound = (ALL_BASELINES[name] for name in ("reaction kernel ridge", "untrained bound"))
     assert kernel.why_not(wild_types) == "needs training strains that lose a reaction"
     scores = problem(pairs, y - 0.6, reactions)
-    assert left_out_null_models(scores)["untrained bound"].startswith("is for fitness-like phenotypes")
+    assert left_out_baselines(scores)["untrained bound"].startswith("is for fitness-like phenotypes")
     monkeypatch.setattr(module, "MOST_CELLS", 10)
     assert str(bound.why_not(problem(pairs, y, reactions))).endswith("pairs, and is limited to 1e+01")

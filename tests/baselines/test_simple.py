@@ -1,4 +1,4 @@
-"""Null models of genes and query pairs, and those in which effects multiply or the worst decides."""
+"""Baselines of genes and query pairs, and those in which effects multiply or the worst decides."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.baselines.curves import MINIMUM, MINIMUM_OF_CURVES, PRODUCT, AsComputed, Curve, GeneCurves
-from dglcell.baselines.fit import families_of, fit_null_models, left_out_null_models
+from dglcell.baselines.fit import families_of, fit_families, left_out_baselines
 from dglcell.baselines.simple import (
     SAME_STRAIN,
     AdditiveRidge,
@@ -20,7 +20,7 @@ from dglcell.baselines.simple import (
     TrainingMean,
     not_fitness_like,
 )
-from dglcell.data.columns import COMPUTED, CONDITION, Column, Provenance
+from dglcell.data.columns import COMPUTED, COVARIATE, Column, Provenance
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
 from tests.baselines.invented import problem_of, strains_of
@@ -83,18 +83,18 @@ def test_a_strain_is_expected_to_do_in_a_new_medium_what_it_did_in_others() -> N
     guides = np.repeat([1.0, 2.0, 3.0], 4)
     own, of_medium = draw.normal(size=12), {"glucose": 2.0, "acetate": -1.0}
     media = ["glucose"] * 12 + ["acetate"] * 12
-    train = Strains.from_names(once * 2, conditions={"guide": np.tile(guides, 2), "medium": media})
+    train = Strains.from_names(once * 2, covariates={"guide": np.tile(guides, 2), "medium": media})
     y = np.concatenate([own + shift for shift in of_medium.values()])
     model = SameStrain().fit(train, y)
     # The categories of a table are numbered otherwise if it has other media.
     shuffled = draw.permutation(12)
-    conditions = {"guide": guides[shuffled], "medium": ["zymosterol"] * 12}
-    test = Strains.from_names([once[i] for i in shuffled], conditions=conditions)
+    covariates = {"guide": guides[shuffled], "medium": ["zymosterol"] * 12}
+    test = Strains.from_names([once[i] for i in shuffled], covariates=covariates)
     found = model.predict(test)
     np.testing.assert_allclose(found - found.mean(), own[shuffled] - own.mean(), atol=1e-6)
-    # Additive effects predict what was never measured: another strength, another guide, another gene.
-    conditions = {"guide": np.array([1.0, 1.5, 1.0]), "medium": ["glucose"] * 3}
-    others = Strains.from_names([{"a": 0.3}, {"a": 0.1}, {"b": 0.1, "c": 0.0}], conditions=conditions)
+    # Additive effects predict what was never measured: another activity, another guide, another gene.
+    covariates = {"guide": np.array([1.0, 1.5, 1.0]), "medium": ["glucose"] * 3}
+    others = Strains.from_names([{"a": 0.3}, {"a": 0.1}, {"b": 0.1, "c": 0.0}], covariates=covariates)
     np.testing.assert_array_equal(model.predict(others), AdditiveRidge().fit(train, y).predict(others))
     shrunk = SameStrain(2.0).fit(train, y)
     expected = (model.predict(test) + shrunk.ridge.predict(test)) / 2  # two measurements, and two fictitious ones
@@ -103,17 +103,17 @@ def test_a_strain_is_expected_to_do_in_a_new_medium_what_it_did_in_others() -> N
 
 def test_sites_of_guides_are_told_apart_by_name() -> None:
     sites = {"site": ["first", "second"], "medium": ["glucose", "glucose"]}
-    train = Strains.from_names([{"a": 0.1}, {"a": 0.1}], conditions=sites)
+    train = Strains.from_names([{"a": 0.1}, {"a": 0.1}], covariates=sites)
     model = SameStrain().fit(train, np.array([1.0, 3.0]))
-    test = Strains.from_names([{"a": 0.1}], conditions={"site": ["second"], "medium": ["acetate"]})
+    test = Strains.from_names([{"a": 0.1}], covariates={"site": ["second"], "medium": ["acetate"]})
     assert model.predict(test) == pytest.approx(3.0)
 
 
-@pytest.mark.parametrize("conditions", [{"medium": ["glucose"] * 2}, {"drug": ["none", "rapamycin"]}])
-def test_it_needs_strains_in_several_media(conditions: dict[str, list[str]]) -> None:
-    strains = Strains.from_names([{"a": 0.1}, {"a": 0.1}], conditions=conditions)
+@pytest.mark.parametrize("covariates", [{"medium": ["glucose"] * 2}, {"drug": ["none", "rapamycin"]}])
+def test_it_needs_strains_in_several_media(covariates: dict[str, list[str]]) -> None:
+    strains = Strains.from_names([{"a": 0.1}, {"a": 0.1}], covariates=covariates)
     assert SAME_STRAIN.why_not(problem_of(strains, np.ones(2))) == "needs strains in several media"
-    several = Strains.from_names([{"a": 0.1}, {"a": 0.1}], conditions={"medium": ["glucose", "acetate"]})
+    several = Strains.from_names([{"a": 0.1}, {"a": 0.1}], covariates={"medium": ["glucose", "acetate"]})
     assert SAME_STRAIN.why_not(problem_of(several, np.ones(2))) is None
 
 
@@ -199,7 +199,7 @@ def test_a_curve_is_monotone_and_no_other_fits_better(points: list[tuple[float, 
 
 def rows(*strains: dict[str, float]) -> Strains:
     made = Strains.from_names(strains)
-    return Strains(made.names, made.targets, made.offsets, strengths=made.left())
+    return Strains(made.names, made.targets, made.offsets, activities=made.left())
 
 
 def test_every_gene_has_its_curve_where_much_is_measured() -> None:
@@ -242,7 +242,7 @@ def test_curves_of_genes_need_strains_that_change_one() -> None:
         return MINIMUM_OF_CURVES.why_not(problem_of(train, y, others, np.ones(len(others))))
 
     pairs, single = rows({"g0": 0.5, "g1": 0.2}), rows({"g0": 0.5})
-    assert why_not(Strains.from_names([["g0"]]), 1.0, pairs) == "needs strains with strengths"
+    assert why_not(Strains.from_names([["g0"]]), 1.0, pairs) == "needs strains with activities"
     assert why_not(pairs, 1.0, pairs) == "needs training strains that change one gene"
     assert why_not(single, 1.0, pairs) is None
     assert why_not(single, 1.0, single) == "needs strains that change several genes"
@@ -251,7 +251,7 @@ def test_curves_of_genes_need_strains_that_change_one() -> None:
 
 def with_growth(strains: Strains, growth: np.ndarray) -> Strains:
     provenance = Provenance("csv", parameters={COMPUTED: {"fba_growth": {"simulator": "FbaGrowth"}}})
-    columns = {**strains.columns, Column(CONDITION, "fba_growth"): growth.astype(np.float32)}
+    columns = {**strains.columns, Column(COVARIATE, "fba_growth"): growth.astype(np.float32)}
     return strains.with_(columns=columns, provenance=provenance)
 
 
@@ -260,7 +260,7 @@ def test_a_curve_that_never_falls() -> None:
     growth = rng.uniform(0, 1, 80)
     y = np.where(growth > 0.5, 1.0, 0.2) + rng.normal(0, 0.02, 80)
     strains = with_growth(strains_of([[gene] for gene in range(80)], 80), growth)
-    models = fit_null_models(problem_of(strains, y))
+    models = fit_families(problem_of(strains, y))
     raw, curve = models["FBA"], models["FBA, rising curve"]
     np.testing.assert_allclose(raw.predict(strains), growth, atol=1e-6)
     predicted = curve.predict(strains)[np.argsort(growth)]
@@ -277,8 +277,8 @@ def test_it_is_there_where_the_column_is() -> None:
     simulated = problem_of(with_growth(strains, np.arange(20.0)), np.arange(20.0))
     assert {"FBA", "FBA, rising curve"} <= families_of(simulated).keys()
     own = strains.with_(provenance=Provenance("csv", parameters={COMPUTED: {"cost": {"simulator": "Cost"}}}))
-    own = own.with_(columns={Column(CONDITION, "cost"): np.ones(20, np.float32)})
-    assert "needs the growth" in left_out_null_models(problem_of(own, np.arange(20.0)))["FBA"]
+    own = own.with_(columns={Column(COVARIATE, "cost"): np.ones(20, np.float32)})
+    assert "needs the growth" in left_out_baselines(problem_of(own, np.arange(20.0)))["FBA"]
 
 
 def test_strains_without_the_column_are_refused() -> None:

@@ -37,10 +37,10 @@ def write_run(folder: Path, name: str, seed: int, pearson: float | None, **metri
     }
     score: dict[str, float | None] = {"pearson": pearson, "n": 1, **metrics}
     rows = [
-        {"model": "set_operator", "part": "validation", "metrics": score, "is_null": False},
-        {"model": "set_operator", "part": "test", "metrics": score, "is_null": False},
-        {"model": "network + ridge (0.25)", "part": "test", "metrics": score, "is_null": False},
-        {"model": "training mean", "part": "test", "metrics": {"r2": -0.1, "pearson": None}, "is_null": True},
+        {"model": "set_operator", "part": "validation", "metrics": score, "is_baseline": False},
+        {"model": "set_operator", "part": "test", "metrics": score, "is_baseline": False},
+        {"model": "network + ridge (0.25)", "part": "test", "metrics": score, "is_baseline": False},
+        {"model": "training mean", "part": "test", "metrics": {"r2": -0.1, "pearson": None}, "is_baseline": True},
     ]
     usage = {"device": "cpu", "epochs": 2, "wall_seconds": 9.4 + seed, "peak_resident_bytes": 100, "processes": 1}
     (run / "config.yaml").write_text(yaml.safe_dump({"experiment": {"name": name}, "seed": seed}))
@@ -199,7 +199,7 @@ def test_a_table_is_given_to_init_and_train(monkeypatch: pytest.MonkeyPatch) -> 
     found = measure(few, seeds=2)
     assert Path.cwd() == here
     assert (found["rows"], found["splits"], found["chosen"]["model"]) == (48, 2, GROWTH)
-    assert found["difference"] == pytest.approx(found["score"] - found["best_null_score"], abs=1e-3)
+    assert found["difference"] == pytest.approx(found["score"] - found["best_baseline_score"], abs=1e-3)
     assert len(found["each_split"][GROWTH]) == 2
     assert PAIRS not in found["each_split"]
 

@@ -137,8 +137,8 @@ def test_a_store_is_built_described_and_verified(
     assert main([*build, "--overwrite"]) == 0
 
 
-def test_null_models_are_fitted_alone(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    output = tmp_path / "nulls.json"
+def test_baselines_are_fitted_alone(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "baselines.json"
     assert main(["baselines", str(tiny.file), *tiny.overrides(tmp_path), "--output", str(output)]) == 0
     said = capsys.readouterr().out
     assert "query-pair mean" in said
@@ -146,7 +146,7 @@ def test_null_models_are_fitted_alone(tiny: Tiny, tmp_path: Path, capsys: pytest
     assert "left out" not in said
     rows = json.loads(output.read_text())["rows"]
     assert {row["part"] for row in rows} == {"validation", "test"}
-    assert [path.name for path in tmp_path.iterdir()] == ["nulls.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["baselines.json"]
 
 
 def test_graphs_of_experiments_and_runs_are_described(
@@ -202,8 +202,8 @@ def test_too_little_memory_to_begin_with_is_said(tiny: Tiny) -> None:
             "unrecognized arguments: --outptu b.html; did you mean '--output'?",
         ),
         (
-            ["predict", "run", "--all-pairs", "--strength", "0,5"],
-            "'0,5' has a decimal comma: write 0.5, or 0.0,5 for two strengths",
+            ["predict", "run", "--all-pairs", "--activity", "0,5"],
+            "'0,5' has a decimal comma: write 0.5, or 0.0,5 for two activities",
         ),
         (["doctor", "--nothing"], "unrecognized arguments: --nothing\n"),
         (["-q", "doctor"], "unrecognized arguments: -q; give it after the verb"),

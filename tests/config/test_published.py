@@ -28,7 +28,7 @@ from dglcell.published.file import FILES, ORIGINALS, PublishedFile, download_siz
 from tests.config_files import CONF, CONFIGURATIONS, config_of, refusal, write
 from tests.http_server import serve_folder
 
-WITHOUT_FILES = (CONF, CONF / "bases", CONF / "106-ecoli-core", CONF / "107-ijo1366", CONF / "113-fba-strengths-media")
+WITHOUT_FILES = (CONF, CONF / "bases", CONF / "106-ecoli-core", CONF / "107-ijo1366", CONF / "113-fba-activities-media")
 """Folders of what every experiment starts from, and of those that compute everything from models that cobra ships."""
 FILE = re.compile(r".*\.(csv|tsv|txt|tab|tab3|gff|mat|xml|sbml|json|yml|yaml|rda|xlsx|zip|tgz)(\.gz)?")
 

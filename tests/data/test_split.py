@@ -81,8 +81,8 @@ tables = st.builds(
 )
 
 
-KINDS_OF_GENES = [kind for kind in FOLDED if kind != "condition"]
-"""Strains of these tests have no condition; see `tests/data/test_strengths.py`."""
+KINDS_OF_GENES = [kind for kind in FOLDED if kind != "covariate"]
+"""Strains of these tests have no covariate; see `tests/data/test_activities.py`."""
 
 
 def folds_of(table: Strains, kind: str, folds: int, seed: int) -> list[Parts]:

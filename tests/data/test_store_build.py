@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.data import store_build
-from dglcell.data.columns import condition_columns
+from dglcell.data.columns import covariate_columns
 from dglcell.data.report import describe_store, format_stats, format_table_stats
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
@@ -42,9 +42,9 @@ def test_strains_of_wrong_genes(tmp_path: Path, table: Strains, message: str) ->
     assert os.listdir(tmp_path) == []
 
 
-def test_the_wild_type_may_be_a_strain_in_some_condition(tmp_path: Path) -> None:
+def test_the_wild_type_may_be_a_strain_in_some_covariate(tmp_path: Path) -> None:
     table = table_of([["A"], [], ["B"]])
-    table = table.with_(columns={**table.columns, **condition_columns({"medium": ["lb", "lb", "m9"]})})
+    table = table.with_(columns={**table.columns, **covariate_columns({"medium": ["lb", "lb", "m9"]})})
     assert build_store(table, tmp_path / "store", command="test").read().genotypes == table.genotypes
 
 

@@ -39,11 +39,11 @@ def test_keys_have_their_types_defaults_and_meanings() -> None:
     top = configuration.keys(Config)
     assert row(top, "seed")[:3] == ["`seed`", "`int`", "`0`"]
     assert row(top, "cell")[1:3] == ["section", ""]
-    assert row(top, "null_models") == [
-        "`null_models`",
+    assert row(top, "baselines") == [
+        "`baselines`",
         "`bool`",
         "`true`",
-        "also fit the null models that apply, on the same split",
+        "also fit the baselines that apply, on the same split",
     ]
     hetero = configuration.keys(KINDS["model"]["hetero_cell"])
     assert row(hetero, "hidden") == ["`hidden`", "`int`", "`64`", "H, width of every state"]

@@ -31,7 +31,7 @@ ONE_STEP = [
     "trainer={devices: 1, accelerator: cpu, strategy: auto, epochs: 1, threads: 1, patience: null}",
     "trainer.accumulate_grad_batches={}",
     "plot=false",
-    "null_models=false",
+    "baselines=false",
     "data={batch_size: 64, eval_batch_size: 64}",
     "split.subset=null",
     "split.fractions=[0.5,0.25,0.25]",
@@ -152,7 +152,7 @@ def write_tables(raw: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["110-mathis2020-crispri/random", "112-faure2023-media/ten_fold"])
-def test_strains_with_conditions_train(name: str, tmp_path: Path) -> None:
+def test_strains_with_covariates_train(name: str, tmp_path: Path) -> None:
     write_tables(tmp_path)
     overrides = [f"paths.{kind}={tmp_path / kind}" for kind in ("runs", "data")]
     steps = [key for key in ONE_STEP if not key.startswith(("split", "data"))]
@@ -192,10 +192,10 @@ def test_deletions_in_media_train(tmp_path: Path) -> None:
 def test_alleles_train(tmp_path: Path) -> None:
     """In a random split, as new alleles of known genes, which is a difference over new genes."""
     raw, numbers = write_raw_folder(tmp_path / "raw"), np.random.default_rng(0)
-    table = "gene,allele,class,strength,fitness,sd,strain,alleles\n"
+    table = "gene,allele,class,activity,fitness,sd,strain,alleles\n"
     for gene, kind in itertools.product(GENES, ("deletion", "DAmP", "ts")):
-        strength = 0 if kind == "deletion" else 0.2
-        table += f"{gene},{gene}-{kind},{kind},{strength},{numbers.uniform():.3f},0.1,{gene}_{kind},several\n"
+        activity = 0 if kind == "deletion" else 0.2
+        table += f"{gene},{gene}-{kind},{kind},{activity},{numbers.uniform():.3f},0.1,{gene}_{kind},several\n"
     (raw / "genes" / "smf_alleles.csv.gz").write_bytes(gzip.compress(table.encode()))
     path = CONF / "114-smf-alleles/new_alleles.yaml"
     overrides = [*tiny_overrides(raw, config_of(path).cell), *(key for key in ONE_STEP if "split.fr" not in key)]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dglcell.data.dataset import Normaliser
-from dglcell.explain.attribute import GRAPH, POOLING, Attributed, _in_conditions
+from dglcell.explain.attribute import GRAPH, POOLING, Attributed, _with_covariates
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.cell_model import HeteroCell, SetOperator
 from dglcell.models.config import DangoConfig, HeteroCellConfig, ModelConfig, SetOperatorConfig
@@ -71,16 +71,16 @@ def fresh(config: ModelConfig, kind: type[StrainModel]) -> StrainModel:
 
 def batch_of(what: str) -> GenotypeBatch:
     batch = GenotypeBatch.from_lists(STRAINS[what])
-    return replace(batch, conditions=torch.tensor([[1.0], [0.0], [1.0], [1.0]])) if what == "media" else batch
+    return replace(batch, covariates=torch.tensor([[1.0], [0.0], [1.0], [1.0]])) if what == "media" else batch
 
 
 def split(model: StrainModel, batch: GenotypeBatch) -> Attributed:
-    return _in_conditions(model, Normaliser("none", torch.zeros(2), torch.ones(2)).double(), batch)
+    return _with_covariates(model, Normaliser("none", torch.zeros(2), torch.ones(2)).double(), batch)
 
 
 def wild_types(batch: GenotypeBatch) -> GenotypeBatch:
     nothing = GenotypeBatch.from_lists([[]] * batch.num_strains)
-    return replace(nothing, conditions=batch.conditions)
+    return replace(nothing, covariates=batch.covariates)
 
 
 def check(model: StrainModel, batch: GenotypeBatch) -> Attributed:
@@ -118,9 +118,9 @@ def test_sources_sum_to_the_change(conv: str, combination: str, parts: str, what
         what = "deletions"  # which is all that these links compare
     options = {"conv": conv, "cross_relation": combination, "hidden": 8, "layers": 2, **PARTS[parts]}
     if what == "media":
-        options["conditions"] = MEDIA
+        options["covariates"] = MEDIA
     if what == "activities":
-        options["strength_curves"] = True
+        options["activity_curves"] = True
     check(fresh(HeteroCellConfig(**options), HeteroCell), batch_of(what))
 
 
@@ -161,7 +161,7 @@ def test_a_logistic_normaliser_is_part_of_the_change() -> None:
     model = fresh(HeteroCellConfig(hidden=8, layers=1, combination="none", local_head=False), HeteroCell)
     normaliser = Normaliser("logistic", torch.zeros(2), torch.ones(2)).double()
     batch = batch_of("deletions")
-    found = _in_conditions(model, normaliser, batch)
+    found = _with_covariates(model, normaliser, batch)
     expected = model(batch).phenotypes.sigmoid() - model(wild_types(batch)).phenotypes.sigmoid()
     np.testing.assert_allclose(found.change, expected.numpy(), atol=1e-12)
     np.testing.assert_allclose(summed(found.sources, found), found.change, atol=1e-12)
@@ -184,7 +184,7 @@ def test_two_nodes_by_hand() -> None:
     model.terms["graph"].pools["gene"].value.weight.copy_(torch.eye(2))
     model.terms["graph"].head[0].weight.copy_(torch.eye(2))
     model.terms["graph"].head[2].weight.fill_(1.0)
-    found = _in_conditions(
+    found = _with_covariates(
         model, Normaliser("none", torch.zeros(1), torch.ones(1)).double(), GenotypeBatch.from_lists([[0]])
     )
 

@@ -88,7 +88,7 @@ def test_a_synthetic_lethal_pair_is_responsible_and_not_its_bystander() -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 8), max_size=4, unique=True), min_size=1, max_size=4), st.data())
-def test_subsets_keep_strengths_and_interactions_have_their_signs(genes: list[list[int]], data: st.DataObject) -> None:
+def test_subsets_keep_activities_and_interactions_have_their_signs(genes: list[list[int]], data: st.DataObject) -> None:
     names = tuple("abcdefghi")
     twice = Strains.from_indices(names, [[0, 1, 0]])  # counts once
     assert _subsets_of(twice, _changes(twice))[0].genotypes == [[], ["a"], ["b"], ["a", "b"]]

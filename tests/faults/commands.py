@@ -59,7 +59,7 @@ class Command:
         return self.arguments.format(files=files, root=root, run=root / "small" / "seed-0").split()
 
 
-TRAIN = "train {files}/small.yaml plot=false null_models=false"
+TRAIN = "train {files}/small.yaml plot=false baselines=false"
 EXISTS = "exists already; nothing was written"
 TABLE = "predict {run} {files}/genotypes.csv"
 DESIGN = "predict {run} --genes {files}/genes.txt"

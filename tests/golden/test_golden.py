@@ -86,7 +86,7 @@ def made_up_table() -> Strains:
     names = [f"gene{number:02d}" for number in range(40)]
     strains = [sorted(rng.choice(names, rng.integers(1, 4), replace=False).tolist()) for _ in range(600)]
     media = rng.choice(["glucose", "acetate", "ethanol", "lactate"], 600).tolist()
-    return Strains.from_names(strains, phenotypes={"fitness": rng.normal(size=600)}, conditions={"medium": media})
+    return Strains.from_names(strains, phenotypes={"fitness": rng.normal(size=600)}, covariates={"medium": media})
 
 
 SPLITS: dict[str, dict[str, Any]] = {
@@ -106,10 +106,10 @@ SPLITS: dict[str, dict[str, Any]] = {
     "subset": {"subset": SubsetConfig(size=200)},
     "fewer training strains": {"train_share": 0.5},
 }
-OF_CONDITIONS: dict[str, dict[str, Any]] = {
-    "condition": {"kind": "condition", "condition": "medium"},
-    "condition, given": {"kind": "condition", "condition": "medium", "test_values": ["ethanol"]},
-    "condition, fold": {"kind": "condition", "condition": "medium", "folds": 4, "fold": 3},
+OF_COVARIATES: dict[str, dict[str, Any]] = {
+    "covariate": {"kind": "covariate", "covariate": "medium"},
+    "covariate, given": {"kind": "covariate", "covariate": "medium", "test_values": ["ethanol"]},
+    "covariate, fold": {"kind": "covariate", "covariate": "medium", "folds": 4, "fold": 3},
 }
 
 
@@ -123,7 +123,7 @@ def test_splits_of_the_core_screen(core: Strains, golden: Any) -> None:
 
 def test_splits_of_a_made_up_table(golden: Any) -> None:
     table = made_up_table()
-    golden({name: hash_of_split(table, options) for name, options in (SPLITS | OF_CONDITIONS).items()})
+    golden({name: hash_of_split(table, options) for name, options in (SPLITS | OF_COVARIATES).items()})
 
 
 def hash_of_labels(table: Strains) -> str:
@@ -133,8 +133,8 @@ def hash_of_labels(table: Strains) -> str:
 
 def test_labels_of_core(core: Strains, golden: Any) -> None:
     media = {"glucose": {}, "acetate": {"EX_glc__D_e": 0.0, "EX_ac_e": 30.0}}
-    weakened = screen("textbook", pairs="100", triples="none", strengths=[0, 0.1, 0.5], media=media)
-    golden({"deletions": hash_of_labels(core), "strengths and media": hash_of_labels(weakened)})
+    weakened = screen("textbook", pairs="100", triples="none", activities=[0, 0.1, 0.5], media=media)
+    golden({"deletions": hash_of_labels(core), "activities and media": hash_of_labels(weakened)})
 
 
 def test_labels_of_a_whole_genome(golden: Any) -> None:

@@ -103,8 +103,8 @@ GENOTYPES: dict[str, tuple[str | bytes, str]] = {
     "not utf-8": (b"genes\n\xff\xfe\n", "in.csv"),
     "the column that will be written": ("genes,predicted_fitness\nb0008,1\n", "predicted_fitness"),
     "a long unknown gene": ("genes\n" + "x" * 100_000 + "\n", "line 2"),
-    "a negative strength": ("genes\nb0008:0.5;b0114\nb0008:-0.5\n", "b0008:-0.5"),
-    "an infinite strength": ("gene_1,strength_1\nb0008,inf\n", "line 2"),
+    "a negative activity": ("genes\nb0008:0.5;b0114\nb0008:-0.5\n", "b0008:-0.5"),
+    "an infinite activity": ("gene_1,activity_1\nb0008,inf\n", "line 2"),
     "a thousand unknown genes": ("genes\n" + "".join(f"x{n}\n" for n in range(1_000)), "1,000 of 1,000"),
 }
 
@@ -169,7 +169,7 @@ COMMANDS: list[tuple[tuple[str, ...], str]] = [
     (("train", EXPERIMENT, "data.store=" + LOOP), LOOP),
     (("predict", RUN, FILE, "-o", "nowhere/" + LONG + ".csv"), "xxx"),
     (("predict", RUN, "--all-pairs", "--limit", "0", "-o", "out.csv"), "--limit"),
-    (("predict", RUN, "--all-pairs", "--strength", "nan", "-o", "out.csv"), "nan"),
+    (("predict", RUN, "--all-pairs", "--activity", "nan", "-o", "out.csv"), "nan"),
     (("predict", RUN, FILE, "--checkpoint", "../../etc/passwd", "-o", "out.csv"), "passwd"),
 ]
 

@@ -91,7 +91,7 @@ cell: {{model: textbook, derived: [shares_complex]}}
 data:
   source:
     name: csv
-    csv: {{path: {table}, genes: [gene], phenotypes: {{growth: growth}}, conditions: {{edges: edges}}}}
+    csv: {{path: {table}, genes: [gene], phenotypes: {{growth: growth}}, covariates: {{edges: edges}}}}
   batch_size: 16
 split: {{kind: random, seed: 0}}
 model: {{name: hetero_cell, hidden: 8, layers: 1, local_heads: 2, pool: [gene, reaction]}}
@@ -113,7 +113,7 @@ def experiment(folder: Path, edges: list[str]) -> Path:
 
 
 def overrides(folder: Path, *more: str) -> list[str]:
-    kept = ["plot=false", "null_models=false"]
+    kept = ["plot=false", "baselines=false"]
     return [*kept, f"paths.runs={folder / 'runs'}", f"paths.data={folder / 'data'}", *more]
 
 
@@ -124,7 +124,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dglcell.Predictor:
 
 
 def predicted(trained: dglcell.Predictor, genes: list[str], edges: str) -> float:
-    return float(trained.predict([genes], conditions={"edges": edges}).predicted_growth.iloc[0])
+    return float(trained.predict([genes], covariates={"edges": edges}).predicted_growth.iloc[0])
 
 
 def test_edges_that_were_not_trained_on_are_predicted(trained: dglcell.Predictor) -> None:
@@ -151,5 +151,5 @@ def test_a_cell_that_cannot_be_read_is_named_by_its_line(tmp_path: Path) -> None
 
 
 def test_a_model_without_graphs_of_strains_refuses_edges(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"condition `edges` needs a model with a graph for each strain\n.*set_op"):
+    with pytest.raises(ConfigError, match=r"covariate `edges` needs a model with a graph for each strain\n.*set_op"):
         dglcell.train(experiment(tmp_path, ["", CHANGED]), *overrides(tmp_path, "model.name=set_operator"))

@@ -64,14 +64,14 @@ def test_strains_of_earlier_batches_are_remembered(tiny: Tiny, tmp_path: Path) -
 
 
 def test_what_a_run_has_settled_need_not_be_given_again(tiny: Tiny, tmp_path: Path) -> None:
-    settled = ("model.conditions={medium: [a, b]}", "model.strength_curves=true")
+    settled = ("model.covariates={medium: [a, b]}", "model.activity_curves=true")
     before = tiny.config(tmp_path, *settled)
     refuse_changes(before, tiny.config(tmp_path), where="the run")
     refuse_changes(before, tiny.config(tmp_path, *settled), where="the run")
-    with pytest.raises(ConfigError, match=r"the run has another configuration\n.*model.conditions.medium: .* → None"):
-        refuse_changes(before, tiny.config(tmp_path, "model.conditions={}"), where="the run")
-    with pytest.raises(ConfigError, match=r"model.strength_curves: True → False"):
-        refuse_changes(before, tiny.config(tmp_path, "model.strength_curves=false"), where="the run")
+    with pytest.raises(ConfigError, match=r"the run has another configuration\n.*model.covariates.medium: .* → None"):
+        refuse_changes(before, tiny.config(tmp_path, "model.covariates={}"), where="the run")
+    with pytest.raises(ConfigError, match=r"model.activity_curves: True → False"):
+        refuse_changes(before, tiny.config(tmp_path, "model.activity_curves=false"), where="the run")
 
 
 @pytest.fixture(scope="module")

@@ -15,11 +15,11 @@ Left = dict[str, Tensor]
 
 
 def left_of(cell: RandomCell, genes: dict[int, Tensor], reactions: dict[int, Tensor] | None = None) -> Left:
-    """Return the definition: a reaction has the smallest strength of its genes and its own.
+    """Return the definition: a reaction has the smallest activity of its genes and its own.
 
     Args:
-        genes: gene → its strength in the strain.
-        reactions: reaction → the strength that a medium gives it.
+        genes: gene → its activity in the strain.
+        reactions: reaction → the activity that a medium gives it.
     """
     one = torch.ones((), dtype=torch.float64)
     gene = [genes.get(number, one) for number in range(cell.sizes["gene"])]
@@ -62,20 +62,20 @@ def receive(p: Parameters, name: str, conv: str, edges: tuple[Tensor, ...], x: T
     """Return what nodes receive over the edges that are left: sums, means, or GATv2's attention.
 
     Args:
-        edges: source, destination, weight and strength of each.
+        edges: source, destination, weight and activity of each.
         x: states of the sources.
         there: states of the destinations.
     """
-    u, v, weight, strength = edges
+    u, v, weight, activity = edges
     if conv != "gatv2":
-        total = added((strength * weight).unsqueeze(1) * x[u], v, len(there))
-        return over(total, added(strength, v, len(there))) if conv == "sage" else total
+        total = added((activity * weight).unsqueeze(1) * x[u], v, len(there))
+        return over(total, added(activity, v, len(there))) if conv == "sage" else total
     keys, queries, vector = p.linear(f"{name}.keys", x), p.linear(f"{name}.queries", there), p.values[f"{name}.vector"]
     hidden = keys[u] + queries[v]
     if f"{name}.edge_vector" in p.values:
         hidden = hidden + weight.unsqueeze(1) * p.values[f"{name}.edge_vector"]
     scores = (F.leaky_relu(hidden, 0.2).unflatten(1, vector.shape) * vector).sum(2)
-    share = strength.unsqueeze(1) * scores.exp()
+    share = activity.unsqueeze(1) * scores.exp()
     rows = share.unsqueeze(2) * keys[u].unflatten(1, vector.shape)
     return over(added(rows, v, len(there)), added(share, v, len(there))).flatten(1)
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from dglcell.checks import LEAST_STRENGTH
+from dglcell.checks import LEAST_ACTIVITY
 from dglcell.errors import GenotypeError
 from dglcell.models.cell_model import HeteroCell, SetOperator
 from dglcell.models.config import CONVS, HeteroCellConfig, SetOperatorConfig
@@ -27,7 +27,7 @@ from tests.examples import examples
 from tests.gpu.devices import as_on_a_gpu, needs_gpu
 from tests.models.plain_network import left_of, plain_forward
 from tests.perturbation.states_of import DENSE_SHARES, ENGINES, Engine, agree
-from tests.perturbation.test_strengths import Strain, batch_of, strains_of
+from tests.perturbation.test_activities import Strain, batch_of, strains_of
 from tests.random_cells import RandomCell, genotypes_of, random_cells, randomise, results
 
 CPU, GPU_PATHS, GPU = "cpu", "as on a gpu", "cuda"
@@ -36,7 +36,7 @@ STRAINS = ("deleted", "weakened", "in media")
 
 
 def strains(data: Any, cell: RandomCell, what: str) -> tuple[list[Strain], list[Strain], GenotypeBatch]:
-    """Return the strengths of genes and reactions of some strains, and their batch."""
+    """Return the activities of genes and reactions of some strains, and their batch."""
     if what == "deleted":
         lists = data.draw(genotypes_of(cell))
         zero = torch.zeros((), dtype=torch.float64)
@@ -103,7 +103,7 @@ def test_a_model_equals_plain_torch_on_the_strains_own_graphs(
 
 
 TOLERANCE = {"atol": 1e-10, "rtol": 1e-10}
-SMALL = {"hidden": 8, "layers": 2, "local_heads": 2, "strength_curves": True}
+SMALL = {"hidden": 8, "layers": 2, "local_heads": 2, "activity_curves": True}
 KINDS = st.sampled_from(["hyper_sagnn", "factorisation", "both"])
 
 
@@ -118,13 +118,13 @@ def predicted(model: nn.Module, strains: list[Any]) -> Tensor:
 
 
 def check_ends(model: nn.Module, strains: list[list[int]], draw: Callable[[Any], Any]) -> None:
-    """A strength of 0 is a deletion, in every gradient too; one of 1 is no change; the order of genes is nothing."""
+    """An activity of 0 is a deletion, in every gradient too; one of 1 is no change; the order of genes is nothing."""
     lost = [dict.fromkeys(strain, 0.0) for strain in strains]
     agree(*(results(model, GenotypeBatch.from_lists(given)) for given in (lost, strains)))
     whole = predicted(model, [dict.fromkeys(strain, 1.0) for strain in strains])
     torch.testing.assert_close(whole, predicted(model, [[]] * len(strains)), **TOLERANCE)
-    strength = st.one_of(st.just(0.0), st.floats(LEAST_STRENGTH, 2))
-    some = [{gene: draw(strength) for gene in strain} for strain in strains]
+    activity = st.one_of(st.just(0.0), st.floats(LEAST_ACTIVITY, 2))
+    some = [{gene: draw(activity) for gene in strain} for strain in strains]
     turned = [dict(reversed(strain.items())) for strain in some]
     assert predicted(model, some).isfinite().all()
     torch.testing.assert_close(predicted(model, turned), predicted(model, some), **TOLERANCE)
@@ -141,11 +141,11 @@ def sets_of(draw: Any, cell: RandomCell) -> list[list[int]]:
 @pytest.mark.parametrize("operator", OPERATORS)
 @examples(3)
 @given(data=st.data(), cell=random_cells(), local_kind=KINDS)
-def test_the_ends_of_strength_where_genes_attend(operator: str, data: Any, cell: RandomCell, local_kind: str) -> None:
+def test_the_ends_of_activity_where_genes_attend(operator: str, data: Any, cell: RandomCell, local_kind: str) -> None:
     check_ends(set_operator(cell, operator=operator, local_kind=local_kind), data.draw(sets_of(cell)), data.draw)
 
 
-def test_the_ends_of_strength_in_dango() -> None:
+def test_the_ends_of_activity_in_dango() -> None:
     head = randomise(HyperSAGNN(8, 2, layers=2, heads=2, gain=0.5, activation="relu", dropout=0.0).double())
     x = torch.randn(3, 2, 8, dtype=torch.float64)
     removed = torch.tensor([[1.0, 1.0], [1.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
@@ -153,7 +153,7 @@ def test_the_ends_of_strength_in_dango() -> None:
     assert not head(x, removed)[2].any()
 
 
-def test_a_link_that_compares_losses_refuses_strengths() -> None:
+def test_a_link_that_compares_losses_refuses_activities() -> None:
     edges = {("gene", "physical", "gene"): (np.array([0]), np.array([1]))}
     cell = RandomCell({"gene": 2, "reaction": 1, "metabolite": 1}, edges, {})
     config = HeteroCellConfig(**SMALL, pool=["gene"], link="minimum", local_head=False, combination="none")
@@ -165,7 +165,7 @@ def test_a_link_that_compares_losses_refuses_strengths() -> None:
     link.measured.remember(model.cell, GenotypeBatch.from_lists([[1]]), torch.full((1, 1), 0.5))
     with pytest.raises(
         GenotypeError,
-        match=r"strengths cannot be expressed by `model.link: minimum`, which compares lost parts\n"
+        match=r"activities cannot be expressed by `model.link: minimum`, which compares lost parts\n"
         r"  got:      strains with weakened genes\n  expected: .*\n  do:       leave .*`model.link: saturation`",
     ):
         model(GenotypeBatch.from_lists([{0: 0.5}]))

@@ -15,7 +15,7 @@ from dglcell.new_experiment.cell import Wanted
 from dglcell.new_experiment.experiment import write_experiment
 
 DOSES = """\
-gene_1,strength_1,medium,temperature,growth
+gene_1,activity_1,medium,temperature,growth
 b0008,0.5,glucose,37,0.9
 b0008,0.1,glucose,37,0.6
 b0008,,acetate,37,0.3
@@ -39,23 +39,23 @@ def reasons() -> str:
     return " ".join(line[2:] for line in lines if line.startswith("# "))
 
 
-def test_strengths_and_conditions_are_found() -> None:
+def test_activities_and_covariates_are_found() -> None:
     said = init(DOSES)
     assert said.splitlines()[:6] == [
         "strains     5, phenotypes growth",
         "changes     1 of 0 genes, 4 of 1 gene",
-        "strengths   0.1 to 0.5; 1 deletion",
-        "conditions  medium: acetate, glucose",
+        "activities   0.1 to 0.5; 1 deletion",
+        "covariates  medium: acetate, glucose",
         "            temperature: 30 to 37",
         "genes       2 are changed, 100% of them are in the cell graph",
     ]
-    assert "new strengths and conditions of genes" in reasons()
+    assert "new activities and covariates of genes" in reasons()
     config = load_config(Path("mine.yaml"))
-    assert (config.data.source.csv.genes, config.data.source.csv.strengths) == (["gene_1"], ["strength_1"])
+    assert (config.data.source.csv.genes, config.data.source.csv.activities) == (["gene_1"], ["activity_1"])
     assert config.model.link == "log"
-    strengths = load_source(config.data.source).strengths
-    assert strengths is not None
-    assert [f"{strength:g}" for strength in strengths] == ["0.5", "0.1", "0", "0.25"]
+    activities = load_source(config.data.source).activities
+    assert activities is not None
+    assert [f"{activity:g}" for activity in activities] == ["0.5", "0.1", "0", "0.25"]
 
 
 LOCI = "locus,left,Growth medium,note,growth\nb0008,0.5,a,x,0.9\nb0114,0.2,b,y,0.8\nb0115,0.3,b,y,0.7\n"
@@ -72,10 +72,10 @@ MEDIA = "medium,dose,growth\n" + "\n".join(f"{medium},{dose},{0.1 * dose}" for m
 @pytest.mark.parametrize(
     ("text", "options", "said", "found"),
     [
-        (LOCI, {"strengths": ["left"]}, "", {"conditions": {"medium": "Growth medium"}, "genes": ["locus"]}),
-        (LOCI, {"strengths": ["left"], "conditions": ["note"]}, "", {"conditions": {"note": "note"}}),
-        (LOCI, {"strengths": ["left"], "conditions": []}, "", {"conditions": {}, "strengths": ["left"]}),
-        ("gene;strength;growth\nb0008;0,5;0,9\nb0114:0,25;;0,8\n", {}, "strengths   0.25 to 0.5", {"decimal": ","}),
+        (LOCI, {"activities": ["left"]}, "", {"covariates": {"medium": "Growth medium"}, "genes": ["locus"]}),
+        (LOCI, {"activities": ["left"], "covariates": ["note"]}, "", {"covariates": {"note": "note"}}),
+        (LOCI, {"activities": ["left"], "covariates": []}, "", {"covariates": {}, "activities": ["left"]}),
+        ("gene;activity;growth\nb0008;0,5;0,9\nb0114:0,25;;0,8\n", {}, "activities   0.25 to 0.5", {"decimal": ","}),
         (
             "gene_1;growth\nb0008;0,9\nb0727;ND\nb0728;0,8\nb2464;1\n",
             {"na_values": ["ND"]},
@@ -95,8 +95,8 @@ MEDIA = "medium,dose,growth\n" + "\n".join(f"{medium},{dose},{0.1 * dose}" for m
         (
             "gene,medium,growth\nb0008,LB,0.9\nb0114,LB,0.8\nb0115,LB,0.7\n",
             {},
-            "the same in all rows, so no condition: medium",
-            {"conditions": {}},
+            "the same in all rows, so no covariate: medium",
+            {"covariates": {}},
         ),
         (
             "gene,b_number,growth\nnoSuchName,b0008,0.9\nnorThis,b0114,0.8\nnorThat,b0115,0.7\n",
@@ -104,7 +104,7 @@ MEDIA = "medium,dose,growth\n" + "\n".join(f"{medium},{dose},{0.1 * dose}" for m
             "",
             {"genes": ["b_number"]},  # found by what they hold
         ),
-        (MEDIA, {"split": "condition"}, "no column of genes was found, so all rows are the wild type", {"genes": []}),
+        (MEDIA, {"split": "covariate"}, "no column of genes was found, so all rows are the wild type", {"genes": []}),
         (
             "gene_1,growth,yield\nb0008,0.9,1\nb0727,0.7,2\n",
             {},
@@ -119,25 +119,25 @@ def test_columns_are_taken_for_what_they_hold(
     assert said in init(text, **options)
     config = load_config(Path("mine.yaml"))
     assert {name: getattr(config.data.source.csv, name) for name in found} == found
-    assert config.split.condition == ("medium" if options.get("split") == "condition" else None)
+    assert config.split.covariate == ("medium" if options.get("split") == "covariate" else None)
 
 
-def test_alleles_have_strengths_to_learn() -> None:
+def test_alleles_have_activities_to_learn() -> None:
     alleles = ["b0008,talB-1,ts", "b0008,talB-2,ts", "b0114,aceE-1,damp"]
     rows = [f"{allele},{medium},0.{number}" for number, allele in enumerate(alleles, 5) for medium in "ab"]
     said = init("gene,allele,allele class,medium,growth\n" + "\n".join(rows) + "\n")
     config = load_config(Path("mine.yaml"))
-    assert (config.model.strength_from, config.model.strength_hidden) == (["allele", "allele class"], 0)
-    assert config.model.conditions is None
-    assert "conditions  allele: aceE-1, talB-1, talB-2\n            allele class: damp, ts\n" in said
+    assert (config.model.activity_from, config.model.activity_hidden) == (["allele", "allele class"], 0)
+    assert config.model.covariates is None
+    assert "covariates  allele: aceE-1, talB-1, talB-2\n            allele class: damp, ts\n" in said
     rows = [f"{allele},0.{number}" for number, allele in enumerate([*alleles, "b0115,x-1,ts"], 5)]
     said = init("gene,allele,allele class,growth\n" + "\n".join(rows) + "\n")
     config = load_config(Path("mine.yaml"))
-    assert (config.model.strength_from, config.model.conditions) == (["allele class"], {"allele class": ["damp", "ts"]})
+    assert (config.model.activity_from, config.model.covariates) == (["allele class"], {"allele class": ["damp", "ts"]})
     assert "allele differs between most strains" in reasons()
 
 
-PERCENT = r"strengths look like percent\n  got: +up to {} in column"
+PERCENT = r"activities look like percent\n  got: +up to {} in column"
 CONSTANT = r"nothing can be learned from growth\n  got: +the same value in 3 rows\n(.|\n)*  do: +"
 WORDS = "phenotypes are numbers: write 0 and 1 in place of 'lethal', 'viable' in column 'call'"
 CALLS = "gene_1,call,note\nb0008,viable,u\nb0114,lethal,v\nb0115,NA,w\nb0116,viable,x\nb0351,viable,y\nb0356,viable,z\n"
@@ -150,16 +150,16 @@ TWICE = ["b0008:0.3;b0114,0.5", "b0115:0.1;b0115,0.4", *(f"b0116:0.{n};b0351,0.6
     ("text", "options", "message"),
     [
         (
-            "gene_1,gene_2,strength_1,growth\nb0008,b0114,0.5,0.9\n",
+            "gene_1,gene_2,activity_1,growth\nb0008,b0114,0.5,0.9\n",
             {},
-            "do not fit the columns of genes\n  got: +strength_1",
+            "do not fit the columns of genes\n  got: +activity_1",
         ),
-        ("gene,growth\nb0008,0.9\n", {"conditions": ["dose"]}, "no column 'dose', which `--conditions` asks for"),
-        ("gene,strength,growth\nb0008,60,0.9\nb0114,0,0.8\n", {}, PERCENT.format(60)),
-        ("gene,strength (%),growth\nb0008,5,0.9\nb0114,0,0.8\n", {}, PERCENT.format(5)),
-        ("gene,Strength,growth\nb0008,60%,0.9\nb0114,0,0.8\n", {}, PERCENT.format(60)),
-        ("gene;strength;growth\nb0008;0,5;0,9\nb0114;0,2,5;0,8\n", {}, r"line 3: '0.2.5' is no strength"),
-        ("genes,growth\n" + "\n".join(TWICE), {}, r"line 3: gene 'b0115' is changed twice, with strengths 0\.1, 0\n"),
+        ("gene,growth\nb0008,0.9\n", {"covariates": ["dose"]}, "no column 'dose', which `--covariates` asks for"),
+        ("gene,activity,growth\nb0008,60,0.9\nb0114,0,0.8\n", {}, PERCENT.format(60)),
+        ("gene,activity (%),growth\nb0008,5,0.9\nb0114,0,0.8\n", {}, PERCENT.format(5)),
+        ("gene,Activity,growth\nb0008,60%,0.9\nb0114,0,0.8\n", {}, PERCENT.format(60)),
+        ("gene;activity;growth\nb0008;0,5;0,9\nb0114;0,2,5;0,8\n", {}, r"line 3: '0.2.5' is no activity"),
+        ("genes,growth\n" + "\n".join(TWICE), {}, r"line 3: gene 'b0115' is changed twice, with activities 0\.1, 0\n"),
         ("gene,growth\nb0008,0.9\n,1\nb0114,0.8\n,1.1\n", {}, "1 fault in 2 of 4 rows\n  lines 3, 5: no gene is del"),
         (
             "gene,growth\nYAL001C,0.9\nYAL002W,1\n",
@@ -186,22 +186,22 @@ def test_tables_that_cannot_be_used_are_refused(text: str, options: dict[str, An
     assert not Path("mine.yaml").exists()
 
 
-def test_faults_of_strengths_and_conditions_are_listed() -> None:
+def test_faults_of_activities_and_covariates_are_listed() -> None:
     rows = ["b0008,0.5,a,37,0.5", "b0008,0.50,a,37.0,9", "b0008,0.5,b,37,9", "b0114,half,a,30,0.6"]
     rows += ["b0115,-1,a,30,0.5", "b0116,0.1,,30,0.5", ",0.5,a,30,0.6", "b0118:0.2,0.1,a,30,0.6"]
     rows += ["b0351,0.2,b,30,0.5", "b0356,,a,30,0.4", "b0451,,a,30,0.55"]
     text = "\n".join([DOSES.splitlines()[0], *rows]) + "\n"
     with pytest.raises(IssuesError) as refused:
         init(text)
-    a_strength = "no strength of a gene, which is 0 for a deletion, 1 for the wild type, or another finite number"
+    an_activity = "no activity of a gene, which is 0 for a deletion, 1 for the wild type, or another finite number"
     assert str(refused.value).partition("\n  do:")[0].splitlines() == [
         "'strains.csv': 6 faults in 7 of 11 rows",
         "  lines 2, 3: b0008:0.5, medium a, temperature 37 has contradicting values: growth 0.5 and 9",
-        f"  line 5: 'half' is {a_strength} from 1e-06 upwards",
-        f"  line 6: '-1' is {a_strength} from 1e-06 upwards",
-        "  line 7: condition medium is blank, and every strain needs it",
-        "  line 8: a strength has no gene: '' and '0.5'",
-        "  line 9: a strength is given twice: 'b0118:0.2' and '0.1'",
+        f"  line 5: 'half' is {an_activity} from 1e-06 upwards",
+        f"  line 6: '-1' is {an_activity} from 1e-06 upwards",
+        "  line 7: covariate medium is blank, and every strain needs it",
+        "  line 8: an activity has no gene: '' and '0.5'",
+        "  line 9: an activity is given twice: 'b0118:0.2' and '0.1'",
     ]
     assert "strains     4, phenotypes growth\n" in init(text, write_clean=Path("clean.csv"))
 

@@ -192,8 +192,8 @@ def test_differences_have_no_graph_for_modules(strategy: str) -> None:
 @given(data=st.data(), cell=random_cells())
 def test_what_is_left_of_nodes_counts_as_it_does_in_this_packages_mean(data: Any, cell: RandomCell) -> None:
     number = cell.sizes["gene"]
-    strengths = data.draw(st.lists(st.sampled_from([0.0, 0.3, 1.0, 2.0]), min_size=number, max_size=number))
-    strains = GenotypeBatch.from_lists([dict(enumerate(strengths)), {0: 0.5}])
+    activities = data.draw(st.lists(st.sampled_from([0.0, 0.3, 1.0, 2.0]), min_size=number, max_size=number))
+    strains = GenotypeBatch.from_lists([dict(enumerate(activities)), {0: 0.5}])
     for relation in cell.edges:
         conv, ours = made("sage", relation), SAGEConv(relation, WIDTH).double()
         ours.itself.load_state_dict({"weight": conv.module.fc_self.weight})

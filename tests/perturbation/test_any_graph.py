@@ -229,7 +229,7 @@ def test_what_is_lost_with_others_is_said_by_the_user(derive: Any, items: list[i
     assert kept["item"].squeeze(1).int().tolist() == items
     assert kept["tag"].squeeze(1).int().tolist() == tags
     weak = dglcell.perturb(dglcell.CellGraph(EDGES, derive=[LIKES]), {"user": [["bob"]]}, activities={"user": [[0.5]]})
-    assert weak.kept["item"].strengths_NB.squeeze(1).tolist() == [0.5, 0.5]
+    assert weak.kept["item"].activities_NB.squeeze(1).tolist() == [0.5, 0.5]
 
 
 @pytest.mark.parametrize("lose_blocked", [False, True])

@@ -1,4 +1,4 @@
-"""Strengths of single edges: against dense numpy under all strategies, their limits, and what is refused."""
+"""Activities of single edges: against dense numpy under all strategies, their limits, and what is refused."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ PHYSICAL, CONVERTS = ("gene", "physical", "gene"), ("reaction", "converts", "met
 def with_changes(
     cell: RandomCell, strains: list[list[int]], changes: dict[tuple[str, str, str], list[Changes]]
 ) -> tuple[GenotypeBatch, Tensor]:
-    """Return the strains as a batch, and the tensor that holds all strengths but 0."""
+    """Return the strains as a batch, and the tensor that holds all activities but 0."""
     entries = [
         (b, r, u, v, s) for r, many in changes.items() for b, one in enumerate(many) for (u, v), s in one.items()
     ]
     leaf = torch.tensor([s for *_, s in entries if s], dtype=torch.float64, requires_grad=True)
     values = iter(leaf.unbind() if len(leaf) else ())
     targets: list[list[EdgeTarget]] = [[] for _ in strains]
-    for b, relation, u, v, strength in entries:
-        targets[b].append(EdgeTarget(relation[1], u, v, next(values) if strength else 0.0))
+    for b, relation, u, v, activity in entries:
+        targets[b].append(EdgeTarget(relation[1], u, v, next(values) if activity else 0.0))
     edges = EdgePerturbations.build(cell.resident, targets)
     return replace(GenotypeBatch.from_lists(strains), edges=edges), leaf
 
@@ -55,11 +55,11 @@ def test_aggregation_equals_the_reduced_graph(data: Any, cell: RandomCell, reduc
         x_NBH, found = values.whole(len(strains)), []
         expected = dense_aggregate(cell, relation, strains, x_NBH, reduce, changes.get(relation))
         for strategy in DGL_STRATEGIES:
-            batch, strengths = with_changes(cell, strains, changes)
+            batch, activities = with_changes(cell, strains, changes)
             perturbed = perturb(cell.resident, batch, strategy)
             y = perturbed.aggregate(relation, states_of(perturbed, values), reduce).whole()
             agree([y], [expected], strategy)
-            found.append(gradients(y, [*values.leaves, strengths]))
+            found.append(gradients(y, [*values.leaves, activities]))
         for one in found[1:]:
             agree(found[0], one)
 
@@ -71,8 +71,8 @@ def small_cell() -> RandomCell:
     return RandomCell(sizes, edges, {CONVERTS: np.array([2.0])})
 
 
-def of(source: int, destination: int, strength: float = 0.0, relation: str = "physical") -> EdgeTarget:
-    return EdgeTarget(relation, source, destination, strength)
+def of(source: int, destination: int, activity: float = 0.0, relation: str = "physical") -> EdgeTarget:
+    return EdgeTarget(relation, source, destination, activity)
 
 
 def test_batches_take_strains_that_are_described_once() -> None:
@@ -93,7 +93,7 @@ def named_cell() -> Any:
 def test_edges_are_named_as_tables_write_them() -> None:
     edges = EdgePerturbations.build(named_cell(), ["physical:yal003w>YAL002W:0.25", "none", ""], spelled=True)
     (changes,) = edges.relations.values()
-    assert (edges.num_strains, changes.strains.tolist(), changes.strengths.tolist()) == (3, [0], [0.25])
+    assert (edges.num_strains, changes.strains.tolist(), changes.activities.tolist()) == (3, [0], [0.25])
 
 
 BAD = {
@@ -120,10 +120,10 @@ def test_edges_that_are_not_there_are_refused(written: str, message: str) -> Non
         EdgePerturbations.build(named_cell(), ["", written])
 
 
-@pytest.mark.parametrize("strength", [-1.0, float("nan"), 1e-9])
-def test_a_strength_that_is_no_amount_is_refused(strength: float) -> None:
-    with pytest.raises(GenotypeError, match=r"has a strength that is no amount: 'physical:0>1:.*\n.*\n.*from 1e-06"):
-        EdgePerturbations.build(small_cell().resident, [[of(0, 1, strength)]])
+@pytest.mark.parametrize("activity", [-1.0, float("nan"), 1e-9])
+def test_an_activity_that_is_no_amount_is_refused(activity: float) -> None:
+    with pytest.raises(GenotypeError, match=r"has an activity that is no amount: 'physical:0>1:.*\n.*\n.*from 1e-06"):
+        EdgePerturbations.build(small_cell().resident, [[of(0, 1, activity)]])
 
 
 def test_nodes_outside_of_the_cell_are_refused() -> None:
@@ -159,8 +159,8 @@ def test_strategies_without_single_edges_refuse_them(strategy: str) -> None:
 # Changed edges as tables write them.
 
 NAMES = st.sampled_from(["b0008", "TALA#1+", "13dpg_c", "YAL001C", "EX_glc(e)", "a.b-c"])
-RELATIONS, STRENGTHS = st.sampled_from(["physical", "catalyses"]), st.sampled_from([0.0, 0.25, 3.0])
-TARGETS = st.builds(EdgeTarget, RELATIONS, NAMES, NAMES, STRENGTHS, st.booleans())
+RELATIONS, ACTIVITIES = st.sampled_from(["physical", "catalyses"]), st.sampled_from([0.0, 0.25, 3.0])
+TARGETS = st.builds(EdgeTarget, RELATIONS, NAMES, NAMES, ACTIVITIES, st.booleans())
 
 
 @given(st.lists(TARGETS, max_size=4), st.randoms())
@@ -183,6 +183,6 @@ def test_other_texts_are_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("amount", ["-1", "half", "nan", "inf", "1e-9"])
-def test_strengths_that_are_no_amounts_are_refused(amount: str) -> None:
-    with pytest.raises(GenotypeError, match=rf"the strength of an edge is no amount: 'p:a>b:{amount}'\n.*'{amount}'"):
+def test_activities_that_are_no_amounts_are_refused(amount: str) -> None:
+    with pytest.raises(GenotypeError, match=rf"the activity of an edge is no amount: 'p:a>b:{amount}'\n.*'{amount}'"):
         read_edge_targets(f"p:a>b:{amount}")

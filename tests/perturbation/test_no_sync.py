@@ -64,7 +64,7 @@ def make_dataset(strains: int, *, weak: bool = False) -> Strains:
     columns = columns_of(phenotype={"a": labels[:, 0], "b": labels[:, 1]}) | {Column(ROW): torch.arange(strains)}
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
     left = torch.rand(len(genes), generator=generator) if weak else None
-    return Strains.from_indices((), []).with_(targets=genes, offsets=offsets, strengths=left, columns=columns)
+    return Strains.from_indices((), []).with_(targets=genes, offsets=offsets, activities=left, columns=columns)
 
 
 def make_task(resident: ResidentCell, loss: LossConfig | None = None, **config: Any) -> StrainTask:
@@ -121,7 +121,7 @@ def checked_step(task: StrainTask, strains: int, *, weak: bool = False) -> int:
     [
         {"conv": "gin", "combination": "mean", "dropout": 0.1},
         {"conv": "sage", "cross_relation": "mean"},
-        {"conv": "sage", "strength_curves": True},
+        {"conv": "sage", "activity_curves": True},
         {"cross_relation": "pairwise_interaction", "cross_relation_norm": "layer", "dropout": 0.1},
         {"kernel": "csr"},
         {"kernel": "dense", "recompute": "false"},
@@ -133,7 +133,7 @@ def test_a_step_waits_for_nothing_and_takes_as_many_operators_for_any_batch(
     resident: ResidentCell, config: dict[str, Any]
 ) -> None:
     task = make_task(resident, **config)
-    counts = {strains: checked_step(task, strains, weak="strength_curves" in config) for strains in (3, 16)}
+    counts = {strains: checked_step(task, strains, weak="activity_curves" in config) for strains in (3, 16)}
     assert counts[3] == counts[16] > 100
 
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from dglcell import api
 from dglcell.config.read import load_config
-from dglcell.data.columns import CONDITION, Column
+from dglcell.data.columns import COVARIATE, Column
 from dglcell.data.store import Store
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, GraphError
-from dglcell.prediction.conditions import asked_of, completion_of, seen_by, wild_type_in
+from dglcell.prediction.covariates import asked_of, completion_of, seen_by, wild_type_in
 from dglcell.prediction.design import Design
 from dglcell.prediction.measured import identities
 from dglcell.prediction.predict import predict_design
@@ -27,7 +27,7 @@ from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.prepare import build, store_path
 from dglcell.training.run import train
 from tests.examples import examples
-from tests.tiny import seeing_conditions
+from tests.tiny import seeing_covariates
 
 GENES = ("b0008", "b0114", "b0115", "b0720", "b1241", "b2464", "b0351", "b2779", "b1779", "b3919")
 OWN = """\
@@ -53,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [f"{gene},{medium},{n % 3 / 2}" for n, gene in enumerate(GENES) for medium in ("glucose", "acetate")]
     (folder / "growth.csv").write_text("\n".join(["gene,medium,growth", *rows]) + "\n")
     (folder / "own_cost.py").write_text(OWN)
-    columns = {"genes": ["gene"], "phenotypes": {"growth": "growth"}, "conditions": {"medium": "medium"}}
+    columns = {"genes": ["gene"], "phenotypes": {"growth": "growth"}, "covariates": {"medium": "medium"}}
     config = {
         "experiment": {"name": "computed"},
         "cell": {"model": "textbook", "media": {"glucose": {}, "acetate": {"EX_glc__D_e": 0.0, "EX_ac_e": 30.0}}},
@@ -69,7 +69,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "trainer": {"epochs": 2, "threads": 1, "accelerator": "cpu"},
         "paths": {"runs": str(folder), "data": str(folder / "data")},
         "plot": False,
-        "null_models": False,
+        "baselines": False,
     }
     (folder / "computed.yaml").write_text(yaml.safe_dump(config))
     return folder
@@ -90,7 +90,7 @@ def test_new_strains_get_the_columns(run: RunDirectory) -> None:
     predictor = api.load(run.path)
     found = predictor._read(store, {})[1].strains
     for name in store.computed:
-        np.testing.assert_array_equal(found.columns[Column(CONDITION, name)], store.columns[Column(CONDITION, name)])
+        np.testing.assert_array_equal(found.columns[Column(COVARIATE, name)], store.columns[Column(COVARIATE, name)])
     assert len(np.unique(predictor.predict(store).predicted_growth.round(6))) > len(GENES)
 
 
@@ -107,10 +107,10 @@ def test_a_design_is_predicted_as_a_table_would_be(run: RunDirectory, tmp_path: 
 
 def test_subsets_are_explained_by_their_own_growth(run: RunDirectory) -> None:
     predictor = api.load(run.path)
-    found = predictor.explain([["b0720", "b2779"]], conditions={"medium": "glucose"})
-    alone = predictor.predict([["b0720"]], conditions={"medium": "glucose"}).predicted_growth[0]
+    found = predictor.explain([["b0720", "b2779"]], covariates={"medium": "glucose"})
+    alone = predictor.predict([["b0720"]], covariates={"medium": "glucose"}).predicted_growth[0]
     assert found[found.subset == "b0720"].predicted.item() == pytest.approx(alone, abs=1e-5)
-    split = predictor.attribute([["b0720", "b2779"]], conditions={"medium": "glucose"})
+    split = predictor.attribute([["b0720", "b2779"]], covariates={"medium": "glucose"})
     terms = split[split.kind == "term"].set_index("name").change
     assert terms.sum() == pytest.approx(found.change.iloc[-1], abs=1e-5)
     assert abs(terms["computed covariates"]) > 1e-3
@@ -164,14 +164,14 @@ STRAINS = st.lists(
 
 
 def table(rows: list[tuple[list[str], list[float], str, float]], weakened: bool) -> Strains:
-    genes, strengths, media, warmth = zip(*rows, strict=True)
-    pairs = [dict(zip(names, left, strict=False)) for names, left in zip(genes, strengths, strict=True)]
+    genes, activities, media, warmth = zip(*rows, strict=True)
+    pairs = [dict(zip(names, left, strict=False)) for names, left in zip(genes, activities, strict=True)]
     changed = pairs if weakened else genes
-    return Strains.from_names(changed, conditions={"medium": media, "temperature": warmth, "batch": range(len(rows))})
+    return Strains.from_names(changed, covariates={"medium": media, "temperature": warmth, "batch": range(len(rows))})
 
 
 def plainly(strains: Strains, trained: Trained) -> list[Hashable]:
-    """Return what makes each strain another one: its genes, their strengths and the conditions that a model sees."""
+    """Return what makes each strain another one: its genes, their activities and the covariates that a model sees."""
     left = [of if isinstance(of, dict) else dict.fromkeys(of, 0.0) for of in strains.changes]
     changes = [frozenset(item for item in of.items() if item[1] != 1) for of in left]
     return list(zip(changes, *(strains.shown(name).tolist() for name in seen_by(trained)), strict=True))
@@ -179,10 +179,10 @@ def plainly(strains: Strains, trained: Trained) -> list[Hashable]:
 
 @given(first=STRAINS, second=STRAINS, weakened=st.booleans())
 @examples(25)
-def test_keys_are_equal_where_genes_strengths_and_seen_conditions_are(
+def test_keys_are_equal_where_genes_activities_and_seen_covariates_are(
     trained: Trained, first: list, second: list, weakened: bool
 ) -> None:
-    trained = seeing_conditions(trained)
+    trained = seeing_covariates(trained)
     tables = table(first, True), table(second, weakened)
     keys = np.concatenate([identities(one, trained) for one in tables])
     plain = [identity for one in tables for identity in plainly(one, trained)]

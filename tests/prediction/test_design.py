@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from dglcell.errors import GenotypeError
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.prediction.conditions import wild_type_in
+from dglcell.prediction.covariates import wild_type_in
 from dglcell.prediction.design import Design, read_genes
 from tests.examples import examples
 
@@ -76,46 +76,46 @@ def test_batches_share_their_first_genes(data: st.DataObject) -> None:
 
 @examples(30)
 @given(st.data())
-def test_each_gene_of_a_combination_takes_each_strength(data: st.DataObject) -> None:
+def test_each_gene_of_a_combination_takes_each_activity(data: st.DataObject) -> None:
     size, genes = data.draw(st.integers(1, 3)), data.draw(st.permutations(range(6)))
-    strengths = data.draw(st.permutations([0.0, 0.25, 0.5, 1.5]))[: data.draw(st.integers(1, 3))]
+    activities = data.draw(st.permutations([0.0, 0.25, 0.5, 1.5]))[: data.draw(st.integers(1, 3))]
     expected = [
         tuple(zip(chosen, left, strict=True))
         for chosen in itertools.combinations(genes, size)
-        for left in itertools.product(strengths, repeat=size)
+        for left in itertools.product(activities, repeat=size)
     ]
     start = data.draw(st.integers(0, len(expected) - 1))
-    design = Design.of(genes, size, start, strengths=strengths)
+    design = Design.of(genes, size, start, activities=activities)
     assert len(design) == len(expected) - start
     batches = list(design.batches(data.draw(st.integers(1, 40)), 2))
     genes_SK = np.concatenate([batch.genes.reshape(-1, size) for batch in batches])
     record = design.record(tuple(f"g{i}" for i in range(6)))
     assert not any(batch.shared for batch in batches)
     left_SK = np.concatenate([batch.activities.reshape(-1, size) for batch in batches])  # type: ignore[union-attr]
-    assert record.strengths.tolist() == left_SK.reshape(-1).tolist()
+    assert record.activities.tolist() == left_SK.reshape(-1).tolist()
     found = [
         tuple(zip(genes, left, strict=True)) for genes, left in zip(genes_SK.tolist(), left_SK.tolist(), strict=True)
     ]
     assert found == expected[start:]
     assert record.targets.tolist() == genes_SK.reshape(-1).tolist()
     columns = design.columns([f"g{i}" for i in range(6)])
-    assert list(columns) == [f"{kind}_{k + 1}" for kind in ("gene", "strength") for k in range(size)]
-    assert columns[f"strength_{size}"].tolist() == left_SK[:, -1].tolist()
+    assert list(columns) == [f"{kind}_{k + 1}" for kind in ("gene", "activity") for k in range(size)]
+    assert columns[f"activity_{size}"].tolist() == left_SK[:, -1].tolist()
 
 
 SEEN: dict[str, tuple[str, ...]] = {"medium": ("glucose", "glycerol"), "temperature": ()}
 
 
-def test_all_strains_have_the_conditions_of_the_design() -> None:
+def test_all_strains_have_the_covariates_of_the_design() -> None:
     background = wild_type_in(SEEN, {"temperature": "30", "medium": "glycerol"}, "say so")
     design = Design.of(range(4), 2, 0, 5, background=background)
     record = design.part(1, 4).record(NAMES.names)
     assert record.shown("medium").tolist() == ["glycerol"] * 3
-    assert record.to("cpu").perturbations.conditions.tolist() == [[1, 30]] * 3  # type: ignore[union-attr]
-    assert [batch.conditions.tolist() for batch in design.batches(3)] == [[[1, 30]] * 3, [[1, 30]] * 2]  # type: ignore[union-attr]
+    assert record.to("cpu").perturbations.covariates.tolist() == [[1, 30]] * 3  # type: ignore[union-attr]
+    assert [batch.covariates.tolist() for batch in design.batches(3)] == [[[1, 30]] * 3, [[1, 30]] * 2]  # type: ignore[union-attr]
     columns = design.columns(NAMES.names)
-    assert columns["condition_medium"].to_pylist() == ["glycerol"] * 5
-    assert columns["condition_temperature"].tolist() == [30] * 5
+    assert columns["covariate_medium"].to_pylist() == ["glycerol"] * 5
+    assert columns["covariate_temperature"].tolist() == [30] * 5
 
 
 @pytest.mark.parametrize(
@@ -123,12 +123,12 @@ def test_all_strains_have_the_conditions_of_the_design() -> None:
     [
         ({"medium": "LB", "temperature": "30"}, "'medium' has a value that the model cannot see\n  got:      'LB'"),
         ({"medium": "glucose", "temperature": "inf"}, "'temperature' has a value that the model cannot see"),
-        ({"medium": "glucose"}, "need the condition 'temperature', which the model sees\n  got:      medium=glucose"),
-        ({}, "'medium', which the model sees\n  got:      no condition\n  expected: medium: one of glucose, gly"),
-        ({"dose": "1"}, "does not see a condition 'dose'\n  expected: medium (one of glucose, glycerol), temp"),
+        ({"medium": "glucose"}, "need the covariate 'temperature', which the model sees\n  got:      medium=glucose"),
+        ({}, "'medium', which the model sees\n  got:      no covariate\n  expected: medium: one of glucose, gly"),
+        ({"dose": "1"}, "does not see a covariate 'dose'\n  expected: medium (one of glucose, glycerol), temp"),
     ],
 )
-def test_conditions_of_a_design_that_cannot_be(given: dict[str, str], message: str) -> None:
+def test_covariates_of_a_design_that_cannot_be(given: dict[str, str], message: str) -> None:
     with pytest.raises(GenotypeError) as error:
         wild_type_in(SEEN, given, "say so")
     assert message in str(error.value)
@@ -172,8 +172,8 @@ def test_a_description_tells_designs_apart() -> None:
     of_others = {Design.of(*of).describe()["design_sha256"] for of in others}  # type: ignore[arg-type]
     assert len(of_others - {design.describe()["design_sha256"]}) == 4
     background = wild_type_in(SEEN, {"medium": "glucose", "temperature": 1}, "")
-    weak = Design.of([3, 1, 2], 2, strengths=[0, 0.5], background=background).describe()
-    assert (weak["strengths"], weak["conditions"]) == ([0, 0.5], {"medium": "glucose", "temperature": 1})
+    weak = Design.of([3, 1, 2], 2, activities=[0, 0.5], background=background).describe()
+    assert (weak["activities"], weak["covariates"]) == ([0, 0.5], {"medium": "glucose", "temperature": 1})
 
 
 @pytest.mark.parametrize(
@@ -182,9 +182,9 @@ def test_a_description_tells_designs_apart() -> None:
         (2, 3, {}, "no triples: there are too few genes\n  got:      2\n  expected: 3 or more\n  do:       list more"),
         (4, 2, {"start": 6}, "`--start` lies behind the last of the pairs\n  got:      6\n  expected: 0 … 5\n"),
         (6607, 6, {}, "too many sets of 6 genes to be numbered\n  got:      115,"),
-        (4, 2, {"strengths": [0.5, -1]}, "a strength is no amount\n  got:      '-1'"),
-        (4, 2, {"strengths": [math.nan]}, "a strength is no amount\n  got:      'nan'"),
-        (4, 2, {"strengths": [0.5, 0.5]}, "a strength of the design is listed twice\n  got:      0.5, 0.5"),
+        (4, 2, {"activities": [0.5, -1]}, "an activity is no amount\n  got:      '-1'"),
+        (4, 2, {"activities": [math.nan]}, "an activity is no amount\n  got:      'nan'"),
+        (4, 2, {"activities": [0.5, 0.5]}, "an activity of the design is listed twice\n  got:      0.5, 0.5"),
     ],
 )
 def test_designs_that_cannot_be(genes: int, size: int, more: dict[str, Any], message: str) -> None:

@@ -30,7 +30,7 @@ from dglcell.prediction.design import Design
 from dglcell.prediction.predict import Ranking, predict_design, wild_type_of
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
-from tests.tiny import Tiny, seeing_conditions
+from tests.tiny import Tiny, seeing_covariates
 
 
 @pytest.fixture(scope="module")
@@ -191,16 +191,16 @@ def of_genes(run: RunDirectory, folder: Path, out: str, *more: str) -> int:
 def test_a_design_of_weakened_genes_is_predicted_as_a_table_would_be(
     tiny_run: RunDirectory, genes: list[str], tmp_path: Path
 ) -> None:
-    assert of_genes(tiny_run, tmp_path, "out.csv", "--all-pairs", "--strength", "0,0.25,2") == 0
+    assert of_genes(tiny_run, tmp_path, "out.csv", "--all-pairs", "--activity", "0,0.25,2") == 0
     with (tmp_path / "out.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0]) == ["gene_1", "gene_2", "strength_1", "strength_2", "predicted_by", "predicted_fitness"]
+    assert list(rows[0]) == ["gene_1", "gene_2", "activity_1", "activity_2", "predicted_by", "predicted_fitness"]
     assert len(rows) == 36 * 9
-    assert [(row["strength_1"], row["strength_2"]) for row in rows[:9]] == [
+    assert [(row["activity_1"], row["activity_2"]) for row in rows[:9]] == [
         *itertools.product(("0", "0.25", "2"), repeat=2)
     ]
-    strains = [tuple(f"{row[f'gene_{k}']}:{float(row[f'strength_{k}'])}" for k in (1, 2)) for row in rows]
-    assert of_genes(tiny_run, tmp_path, "out.parquet", "--all-pairs", "--strength", "0,0.25,2") == 0
+    strains = [tuple(f"{row[f'gene_{k}']}:{float(row[f'activity_{k}'])}" for k in (1, 2)) for row in rows]
+    assert of_genes(tiny_run, tmp_path, "out.parquet", "--all-pairs", "--activity", "0,0.25,2") == 0
     found = pq.read_table(tmp_path / "out.parquet")["predicted_fitness"].to_numpy()
     np.testing.assert_allclose(found, by_table(tiny_run, tmp_path, strains, "--with", "network"), rtol=1e-5)
     assert of_genes(tiny_run, tmp_path, "plain.parquet", "--all-pairs") == 0
@@ -216,36 +216,36 @@ def test_a_model_that_knows_deletions_only_refuses_before_anything_is_written(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def refuse(model: object, genotypes: GenotypeBatch) -> None:
-        genotypes.refuse_strengths("this model", "another")
+        genotypes.refuse_activities("this model", "another")
 
     monkeypatch.setattr(HeteroCell, "forward", refuse)
     (tmp_path / "in.csv").write_text("genes\nb0008:0.5\n")
-    for arguments in (["--all-singles", "--strength", "0.5", "--batch-size", "4"], [str(tmp_path / "in.csv")]):
+    for arguments in (["--all-singles", "--activity", "0.5", "--batch-size", "4"], [str(tmp_path / "in.csv")]):
         output = ["-o", str(tmp_path / "out.csv"), "--with", "network"]
         assert main(["predict", str(tiny_run.path), *arguments, *output]) == 2
-        assert "strengths cannot be expressed by this model" in capsys.readouterr().err
+        assert "activities cannot be expressed by this model" in capsys.readouterr().err
     assert sorted(os.listdir(tmp_path)) == ["genes.txt", "in.csv"]
 
 
-def test_all_strains_have_the_conditions_that_are_given(
+def test_all_strains_have_the_covariates_that_are_given(
     tiny_run: RunDirectory,
     genes: list[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    design = ("--all-pairs", "--condition", "medium=glycerol")
+    design = ("--all-pairs", "--covariate", "medium=glycerol")
     assert of_genes(tiny_run, tmp_path, "out.parquet", *design) == 2
-    assert "does not see a condition 'medium'\n  expected: none" in capsys.readouterr().err
-    monkeypatch.setattr(api, "load_trained", lambda *of: seeing_conditions(load_trained(*of)))
+    assert "does not see a covariate 'medium'\n  expected: none" in capsys.readouterr().err
+    monkeypatch.setattr(api, "load_trained", lambda *of: seeing_covariates(load_trained(*of)))
     assert of_genes(tiny_run, tmp_path, "out.parquet", *design) == 2
-    assert "do:       give each as --condition NAME=VALUE" in capsys.readouterr().err
-    assert of_genes(tiny_run, tmp_path, "out.parquet", *design, "--condition", "temperature=30") == 0
+    assert "do:       give each as --covariate NAME=VALUE" in capsys.readouterr().err
+    assert of_genes(tiny_run, tmp_path, "out.parquet", *design, "--covariate", "temperature=30") == 0
     found = pq.read_table(tmp_path / "out.parquet")
-    assert found.column_names[2:5] == ["condition_medium", "condition_temperature", "predicted_by"]
-    assert found.to_pylist()[35]["condition_medium"] == "glycerol"
+    assert found.column_names[2:5] == ["covariate_medium", "covariate_temperature", "predicted_by"]
+    assert found.to_pylist()[35]["covariate_medium"] == "glycerol"
     about = json.loads(found.schema.metadata[b"dglcell"])
-    assert about["conditions"] == {"medium": "glycerol", "temperature": 30}
+    assert about["covariates"] == {"medium": "glycerol", "temperature": 30}
 
 
 def test_a_slow_model_has_small_parts(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,8 +262,8 @@ def test_a_slow_model_has_small_parts(trained: Trained, tmp_path: Path, monkeypa
         (["x.csv", "--all-pairs"], "what shall be predicted?\n  got:      x.csv and --all-pairs\n"),
         (["--all-pairs", "--all-triples"], "got:      --all-pairs and --all-triples\n"),
         (["--all-pairs", "--by", "effect"], "how many strains of the ranking are wanted?\n  expected: --top N"),
-        (["x.csv", "--strength", "0.5"], "this is a table\n  got:      --strength\n"),
-        (["x.csv", "--condition", "a=1", "--condition", "a=2"], "gives a condition twice\n  got:      a, a"),
+        (["x.csv", "--activity", "0.5"], "this is a table\n  got:      --activity\n"),
+        (["x.csv", "--covariate", "a=1", "--covariate", "a=2"], "gives a covariate twice\n  got:      a, a"),
         (["x.csv", "--top", "3"], "this is a table\n  got:      --top\n"),
         (
             ["x.csv", "--limit", "3", "--genes", "g"],

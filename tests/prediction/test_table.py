@@ -163,51 +163,51 @@ def test_six_figures_of_a_prediction_are_written(tmp_path: Path) -> None:
     assert [row["predicted_p"] for row in rows] == ["1e+06", "0.1", "0.333333", "-1e-07", ""]
 
 
-# Genes, strengths and conditions.
+# Genes, activities and covariates.
 
 
 PAIR = [["b0008", "b0114"], ["b0115"]]
-TRAINED = GenotypeColumns(trained_on=["query", "array"], strengths=["left", "left_2"])
+TRAINED = GenotypeColumns(trained_on=["query", "array"], activities=["left", "left_2"])
 LEARNT = GenotypeColumns(learnt=True)
 SEEING = GenotypeColumns(seen={"medium": ("glucose", "glycerol"), "temperature": ()})
 ALIASES = AliasTable({"adhE": ("b1241",), "b0008": ("b0114",), "two": ("b0114", "b0115")})
 
 
 @pytest.mark.parametrize(
-    ("text", "columns", "genotypes", "strengths"),
+    ("text", "columns", "genotypes", "activities"),
     [
         ("gene_10, gene_2,id,gene_1\nb0114,b0008,7,\n,,8,b0115\n", None, PAIR, None),
         ("id,query,array\nx,b0008,b0114\ny,b0115,\n", GenotypeColumns(["query", "array"]), PAIR, None),
         ("id,query,array\nx,b0008,b0114\ny,b0115,\n", TRAINED, PAIR, None),
         ("genes\nb0008:0.3;b0114\nb0115\n", None, PAIR, [0.3, 0, 0]),
-        ("genes,strengths\nb0008;b0114,0.3\nb0115,\n", None, PAIR, [0.3, 0, 0]),
-        ("gene_2,strength_1,gene_1,strength_2\nb0114,0.3,b0008,\n,0,b0115,\n", None, PAIR, [0.3, 0, 0]),
+        ("genes,activities\nb0008;b0114,0.3\nb0115,\n", None, PAIR, [0.3, 0, 0]),
+        ("gene_2,activity_1,gene_1,activity_2\nb0114,0.3,b0008,\n,0,b0115,\n", None, PAIR, [0.3, 0, 0]),
         ("gene_1,gene_2\nb0008:0.3,b0114:0\nb0115,\n", None, PAIR, [0.3, 0, 0]),
         ("query,left,array,left_2\nb0008,0.3,b0114,0\nb0115,,,\n", TRAINED, PAIR, [0.3, 0, 0]),
-        ("gene_1;strength_1\nb0008;0,3\n", None, [["b0008"]], [0.3]),
-        ("gene_1;strength_1\nb0008:0,3;\n", None, [["b0008"]], [0.3]),
-        ("gene_1;strength_1\nb0008;30\n", None, [["b0008"]], [30]),
+        ("gene_1;activity_1\nb0008;0,3\n", None, [["b0008"]], [0.3]),
+        ("gene_1;activity_1\nb0008:0,3;\n", None, [["b0008"]], [0.3]),
+        ("gene_1;activity_1\nb0008;30\n", None, [["b0008"]], [30]),
         ("genes\nb0008:0;b0114\n", None, PAIR[:1], None),
         ("genes\nb0008:0;b0114\n", LEARNT, PAIR[:1], [0, 0]),
         ("genes\nadhE;b0008\n", GenotypeColumns(aliases=ALIASES), [["b1241", "b0008"]], None),
     ],
 )
-def test_genes_and_strengths_of_tables(
+def test_genes_and_activities_of_tables(
     trained: Trained,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     text: str,
     columns: GenotypeColumns | None,
     genotypes: list[list[str]],
-    strengths: list[float] | None,
+    activities: list[float] | None,
 ) -> None:
     (tmp_path / "in.csv").write_text(text)
     found = read_genotypes(tmp_path / "in.csv", trained.cell.genes, columns=columns).strains
     assert found.genotypes == genotypes
-    assert (found.strengths is None) == (strengths is None)
-    if strengths is not None:
-        assert found.strengths.tolist() == np.float32(strengths).tolist()
-    assert ("strengths up to 30 look like percent" in caplog.text) == (strengths == [30])
+    assert (found.activities is None) == (activities is None)
+    if activities is not None:
+        assert found.activities.tolist() == np.float32(activities).tolist()
+    assert ("activities up to 30 look like percent" in caplog.text) == (activities == [30])
 
 
 @pytest.mark.parametrize(
@@ -217,14 +217,18 @@ def test_genes_and_strengths_of_tables(
         ("genes,gene_1\nb0008,b0114\n", None, "two kinds of gene columns\n  got:      genes, gene_1"),
         ("genes,predicted_fitness\nb0008,1\n", None, "column 'predicted_fitness' is there already\n  do:       rename"),
         ("genes\nb0008x\n", None, "line 2: unknown gene 'b0008x' (close: b0008"),
-        ("genes\nb0008:0.0000001\n", None, "line 2: '0.0000001' is no strength of a gene, which is 0 for a deletion"),
-        ("genes\nb1241:0.3;adhE\n", None, "line 2: gene 'b1241' is changed twice, with strengths 0.3, 0 (written adhE"),
-        ("genes,strength_1\nb0008,1\n", None, "do not fit the columns of genes\n  got:      strength_1 beside genes"),
+        ("genes\nb0008:0.0000001\n", None, "line 2: '0.0000001' is no activity of a gene, which is 0 for a deletion"),
+        (
+            "genes\nb1241:0.3;adhE\n",
+            None,
+            "line 2: gene 'b1241' is changed twice, with activities 0.3, 0 (written adhE",
+        ),
+        ("genes,activity_1\nb0008,1\n", None, "do not fit the columns of genes\n  got:      activity_1 beside genes"),
         ("query,left,array\nb0008,0.3,b0114\n", TRAINED, "no column 'left_2'\n  got:      query, left, array\n"),
         (
-            "gen,strength_1,medium,temperature\nb0008,0.3,glucose,30\n",
+            "gen,activity_1,medium,temperature\nb0008,0.3,glucose,30\n",
             SEEING,
-            "strengths do not fit the columns of genes",
+            "activities do not fit the columns of genes",
         ),
         ("id,query\nx,b0008\n", GenotypeColumns(["orf"]), "no column 'orf'\n  got:      id, query"),
         ("genes\ntwo\n", GenotypeColumns(aliases=ALIASES), "line 2: 'two' stands for several genes"),
@@ -236,18 +240,18 @@ def test_unusable_tables_are_refused(
     assert message in refusal(trained, tmp_path, text, columns)
 
 
-CONDITIONS: dict[str, tuple[str, ...]] = {"medium": ("glucose", "glycerol"), "temperature": ()}
+COVARIATES: dict[str, tuple[str, ...]] = {"medium": ("glucose", "glycerol"), "temperature": ()}
 
 
 def seeing(**keys: object) -> GenotypeColumns:
     """Return how tables are read for a model that sees a medium and a temperature."""
-    return GenotypeColumns(seen=CONDITIONS, conditions={"medium": "agar"}, **keys)  # type: ignore[arg-type]
+    return GenotypeColumns(seen=COVARIATES, covariates={"medium": "agar"}, **keys)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    "header", ["genes,agar,temperature", "genes,medium,condition_temperature", "genes, condition_medium ,temperature"]
+    "header", ["genes,agar,temperature", "genes,medium,covariate_temperature", "genes, covariate_medium ,temperature"]
 )
-def test_conditions_are_columns_named_as_in_training_or_as_they_are(
+def test_covariates_are_columns_named_as_in_training_or_as_they_are(
     trained: Trained, tmp_path: Path, header: str
 ) -> None:
     (tmp_path / "in.csv").write_text(header + "\nb0008:0.5,glycerol,30\n,glucose,37.5\nb9999, glucose,1\n")
@@ -256,37 +260,37 @@ def test_conditions_are_columns_named_as_in_training_or_as_they_are(
     assert table.strains.genotypes == [["b0008"], [], []]
     assert table.strains.shown("medium").tolist() == ["glycerol", "glucose", "glucose"]
     (batch,) = table.batches(5)
-    assert batch.conditions is not None
-    assert batch.conditions.tolist() == [[1, 30], [0, 37.5]]
+    assert batch.covariates is not None
+    assert batch.covariates.tolist() == [[1, 30], [0, 37.5]]
     assert batch.offsets.tolist() == [0, 1, 1]
 
 
-def test_one_value_of_a_condition_may_be_given_for_all_rows(trained: Trained, tmp_path: Path) -> None:
+def test_one_value_of_a_covariate_may_be_given_for_all_rows(trained: Trained, tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     path.write_text("genes,medium\nb0008,glycerol\nb0114,glucose\n")
-    table = read_genotypes(path, trained.cell.genes, columns=seeing(), conditions={"temperature": "30"})
+    table = read_genotypes(path, trained.cell.genes, columns=seeing(), covariates={"temperature": "30"})
     assert table.frame is not None
-    assert [*table.frame] == ["genes", "medium", "condition_temperature"]
+    assert [*table.frame] == ["genes", "medium", "covariate_temperature"]
     assert table.frame.to_numpy().tolist() == [["b0008", "glycerol", "30"], ["b0114", "glucose", "30"]]
     assert table.strains.shown("temperature").tolist() == [30, 30]
     for given, seen, message in (
-        ({"medium": "glucose"}, seeing(), r"several columns are the condition 'medium', .*\n.*medium, condition_"),
-        ({"dose": "1"}, seeing(), r"not see a condition 'dose'\n  expected: medium \(one of glucose, glycerol\), temp"),
-        ({"medium": "glucose"}, None, r"not see a condition 'temperature'\n  expected: none"),
+        ({"medium": "glucose"}, seeing(), r"several columns are the covariate 'medium', .*\n.*medium, covariate_"),
+        ({"dose": "1"}, seeing(), r"not see a covariate 'dose'\n  expected: medium \(one of glucose, glycerol\), temp"),
+        ({"medium": "glucose"}, None, r"not see a covariate 'temperature'\n  expected: none"),
     ):
         with pytest.raises(GenotypeError, match=message):
-            read_genotypes(path, trained.cell.genes, columns=seen, conditions={"temperature": "30", **given})
+            read_genotypes(path, trained.cell.genes, columns=seen, covariates={"temperature": "30", **given})
 
 
-def test_conditions_that_are_missing_or_wrong_are_refused(trained: Trained, tmp_path: Path) -> None:
+def test_covariates_that_are_missing_or_wrong_are_refused(trained: Trained, tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     path.write_text("genes,temperatur,medium\nb0008,30,glucose\n")
     with pytest.raises(GenotypeError) as refused:
         read_genotypes(path, trained.cell.genes, columns=seeing())
     assert str(refused.value) == (
-        "'in.csv': no column is the condition 'temperature', which the model sees\n"
+        "'in.csv': no column is the covariate 'temperature', which the model sees\n"
         "  got:      genes, temperatur, medium\n"
-        "  expected: a column temperature or condition_temperature with a finite number in each row\n"
+        "  expected: a column temperature or covariate_temperature with a finite number in each row\n"
         "  do:       did you mean temperatur?"
     )
     rows = "b0008,glucos,30\n,,30\nb0114,glucose,nan\nb0114,glucose,warm\nb0114,glucose,1e39\n"
@@ -294,7 +298,7 @@ def test_conditions_that_are_missing_or_wrong_are_refused(trained: Trained, tmp_
     with pytest.raises(GenotypeError) as refused:
         read_genotypes(path, trained.cell.genes, columns=seeing())
     lines = str(refused.value).splitlines()
-    what = "condition '{}' has a value that the model cannot see; got: '{}'; expected: {}"
+    what = "covariate '{}' has a value that the model cannot see; got: '{}'; expected: {}"
     assert lines[1:5] == [
         f"  line 2: {what.format('medium', 'glucos', 'one of glucose, glycerol; do: did you mean glucose?')}",
         f"  line 3: {what.format('medium', '', 'one of glucose, glycerol')}",
@@ -308,11 +312,11 @@ def test_conditions_that_are_missing_or_wrong_are_refused(trained: Trained, tmp_
     for given, do in (("Glycerin", "did you mean glycerol?"), ("LB", another)):
         with pytest.raises(GenotypeError) as refused:
             read_genotypes(
-                path, trained.cell.genes, columns=seeing(), conditions={"temperature": "30", "medium": given}
+                path, trained.cell.genes, columns=seeing(), covariates={"temperature": "30", "medium": given}
             )
         known = "glycerol, glucose" if given == "Glycerin" else "glucose, glycerol"
         assert str(refused.value) == (
-            "condition 'medium' has a value that the model cannot see\n"
+            "covariate 'medium' has a value that the model cannot see\n"
             f"  got:      '{given}'\n  expected: one of {known}\n  do:       {do}"
         )
 

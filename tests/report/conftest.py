@@ -28,7 +28,7 @@ def make_run(tiny_run: RunDirectory, tmp_path: Path) -> MakeRun:
         run.config.write_text(yaml.safe_dump(config))
         results = json.loads(run.results.read_text())
         for row in results["rows"]:
-            if not row["is_null"] and not row["model"].startswith("network + "):
+            if not row["is_baseline"] and not row["model"].startswith("network + "):
                 row["metrics"].update(pearson=pearson, mse=1 - pearson)
         run.results.write_text(json.dumps(results))
         if split is not None:

@@ -36,13 +36,13 @@ def history(phenotypes: list[str], epochs: int = 5, **more: float) -> History:
     return History(rows)
 
 
-def row_of(model: str, part: str, phenotype: str, p: Predictions, is_null: bool) -> ResultRow:
+def row_of(model: str, part: str, phenotype: str, p: Predictions, is_baseline: bool) -> ResultRow:
     """Metrics as a run has them."""
     metrics = regression_metrics(p.predicted, p.measured)
     if not np.isin(p.usable.measured, (0.0, 1.0)).all():
-        return ResultRow(model, part, phenotype, metrics, is_null)
+        return ResultRow(model, part, phenotype, metrics, is_baseline)
     metrics |= classification_metrics(p.predicted, p.measured)
-    return ResultRow(model, part, phenotype, metrics, is_null, CLASSIFICATION)
+    return ResultRow(model, part, phenotype, metrics, is_baseline, CLASSIFICATION)
 
 
 def files(
@@ -65,11 +65,11 @@ def files(
 
 
 def run_of(phenotypes: dict[str, Predictions], epochs: int = 5, model: str = "dglcell", **more: Any) -> RunFiles:
-    """A run with a model and two null models."""
+    """A run with a model and two baselines."""
     rows = [
-        row_of(name, part, phenotype, Predictions(p.measured, factor * p.predicted), is_null)
+        row_of(name, part, phenotype, Predictions(p.measured, factor * p.predicted), is_baseline)
         for phenotype, p in phenotypes.items()
-        for name, factor, is_null in ((model, 1.0, False), ("additive ridge", -0.5, True), ("mean", 0.0, True))
+        for name, factor, is_baseline in ((model, 1.0, False), ("additive ridge", -0.5, True), ("mean", 0.0, True))
         for part in ("validation", "test")
     ]
     parts = {"test": phenotypes, "validation": phenotypes}

@@ -76,7 +76,7 @@ def test_an_undefined_metric_of_one_run_makes_the_mean_undefined(make_run: MakeR
     assert math.isfinite(group.mean(("fitness", "test", "mae")))
 
 
-def test_null_models_are_listed_once_for_each_split(make_run: MakeRun) -> None:
+def test_baselines_are_listed_once_for_each_split(make_run: MakeRun) -> None:
     one, two = make_run("one", 0, 0.5), make_run("two", 0, 0.5)
     names = [group.name for group in group_runs(read(one, two))]
     assert names[:4] == ["one", "one, with a baseline", "two", "two, with a baseline"]
@@ -147,7 +147,7 @@ def test_predictions_of_different_strains_are_refused(make_run: MakeRun) -> None
     [
         ({"phenotype": "foreign"}, "the runs of one have the same split, but not predictions of the same strains"),
         ({"part": "foreign"}, "no row of the model for the test part of fitness"),
-        ({"is_null": True}, "no row of the model for the test part of fitness"),
+        ({"is_baseline": True}, "no row of the model for the test part of fitness"),
     ],
 )
 def test_results_of_something_else_than_the_predictions_are_refused(

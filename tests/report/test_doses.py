@@ -44,19 +44,19 @@ def test_the_genes_with_the_most_measured_strains_are_shown() -> None:
     assert {gene: len(response) for gene, response in found.items()}.items() <= counts.items()
     assert min(counts[gene] for gene in found) >= max(n for gene, n in counts.items() if gene not in found)
     for gene, response in found.items():
-        assert (np.diff(response.strengths) >= 0).all()
+        assert (np.diff(response.activities) >= 0).all()
         for part in run.doses:
             p, doses, own = run.predictions[part]["growth"], run.doses[part], response[response.part == part]
-            rows = zip(doses.strengths[doses.genes == gene], p.measured[doses.genes == gene], strict=True)
+            rows = zip(doses.activities[doses.genes == gene], p.measured[doses.genes == gene], strict=True)
             measured = sorted((left, y) for left, y in rows if np.isfinite(y))
-            assert sorted(zip(own.strengths, own.measured, strict=True)) == measured
+            assert sorted(zip(own.activities, own.measured, strict=True)) == measured
     assert png_size(overview(run))[1] > png_size(overview(replace(run, doses={})))[1]
 
 
 def test_only_runs_with_weakened_genes_have_the_panel() -> None:
     run = run_of(60, ["a", "b"], [""])
     assert "along what is left of a gene" in described(run)
-    deleted = {part: replace(doses, strengths=0 * doses.strengths) for part, doses in run.doses.items()}
+    deleted = {part: replace(doses, activities=0 * doses.activities) for part, doses in run.doses.items()}
     several = {part: replace(doses, genes=np.full(60, "")) for part, doses in run.doses.items()}
     for other in (replace(run, doses=deleted), replace(run, doses=several), RUNS["one phenotype, few strains"]):
         assert "along what is left" not in described(other)

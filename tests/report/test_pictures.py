@@ -43,7 +43,7 @@ def test_a_row_for_each_of_at_most_three_phenotypes_and_the_same_bytes_again() -
     assert overview(runs[0]) == overview(runs[0])
 
 
-def test_the_model_stands_beside_null_models_the_best_on_top() -> None:
+def test_the_model_stands_beside_baselines_the_best_on_top() -> None:
     run = run_of({"fitness": predictions(100)})
     axes = drawn(draw_models, run.rows, "fitness")
     test = {row.model: row.metrics["pearson"] for row in run.rows if row.part == "test"}
@@ -63,12 +63,12 @@ def test_one_epoch_is_one_tick() -> None:
     assert [tick for tick in axes.get_xticks() if low <= tick <= high] == [1]
 
 
-def test_the_best_null_model_is_a_line_in_the_learning_curve() -> None:
+def test_the_best_baseline_is_a_line_in_the_learning_curve() -> None:
     run = run_of({"fitness": predictions(100)})
     axes = drawn(draw_validation_score, run, ["fitness"], REGRESSION)
     curve, *lines = axes.lines
     assert curve.get_ydata().tolist() == run.history.curve("validation/fitness/pearson").tolist()
-    best = max(r.metrics["pearson"] for r in run.rows if r.is_null and np.isfinite(r.metrics["pearson"]))
+    best = max(r.metrics["pearson"] for r in run.rows if r.is_baseline and np.isfinite(r.metrics["pearson"]))
     assert best in [line.get_ydata()[0] for line in lines]
 
 

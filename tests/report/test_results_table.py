@@ -1,4 +1,4 @@
-"""The table that compares a model with null models, and the sentences below it."""
+"""The table that compares a model with baselines, and the sentences below it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from dglcell.report.page import (
 )
 
 
-def row(model: str, part: str, value: float, is_null: bool = False) -> ResultRow:
+def row(model: str, part: str, value: float, is_baseline: bool = False) -> ResultRow:
     metrics = {"n": 1234, "pearson": value, "spearman": value, "r2": value, "mse": 1 - value, "mae": 1 - value}
-    return ResultRow(model, part, "fitness", metrics, is_null)
+    return ResultRow(model, part, "fitness", metrics, is_baseline)
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,11 @@ def test_the_table_shows_every_row_and_marks_the_best() -> None:
     assert by_model[2][:5] == ["fitness", "validation", "dglcell", "1,234", "0.700"]
 
 
-def test_a_terminal_shows_the_test_part_with_the_strongest_null_models() -> None:
-    nulls = [row(name, "test", value, True) for name, value in {"a": 0.1, "b": math.nan, "c": 0.3, "d": 0.2}.items()]
-    rows = [row("own", "validation", 0.9), row("own", "test", 0.0), *nulls]
+def test_a_terminal_shows_the_test_part_with_the_strongest_baselines() -> None:
+    baselines = [
+        row(name, "test", value, True) for name, value in {"a": 0.1, "b": math.nan, "c": 0.3, "d": 0.2}.items()
+    ]
+    rows = [row("own", "validation", 0.9), row("own", "test", 0.0), *baselines]
     assert [one.model for one in strongest(rows, number=2)] == ["own", "c", "d"]
     assert [one.model for one in strongest(rows, ["a"], 1)] == ["own", "a", "c"]
     assert strongest(rows[:1]) == rows[:1]
@@ -68,18 +70,18 @@ def test_the_table_has_no_escape_codes_unless_asked() -> None:
 def test_what_is_left_out_is_said_once_for_each_reason() -> None:
     left_out = {"x": {"a": "needs pairs", "b": "needs pairs", "c": "is slow"}, "y": {"c": "is slow"}}
     assert left_out_lines(left_out) == [
-        "The null models 'a', 'b' are left out for x, because each needs pairs.",
-        "The null model 'c' is left out for x, y, because it is slow.",
+        "The baselines 'a', 'b' are left out for x, because each needs pairs.",
+        "The baseline 'c' is left out for x, y, because it is slow.",
     ]
 
 
-def test_a_line_has_the_mean_within_conditions() -> None:
+def test_a_line_has_the_mean_within_covariates() -> None:
     rows = [row("dglcell", "test", 0.8), row("mean", "test", math.nan, True), row("kernel", "test", 0.7, True)]
     assert within_lines(rows) == []
     within = zip(rows, (0.25, math.nan, 0.31), strict=True)
     rows = [replace(one, metrics={**one.metrics, "pearson_within": value}) for one, value in within]
     assert within_lines(rows) == [
-        "fitness: Pearson within one condition at a time, on average: dglcell 0.250, 'kernel' 0.310"
+        "fitness: Pearson within one covariate at a time, on average: dglcell 0.250, 'kernel' 0.310"
     ]
 
 
@@ -121,7 +123,7 @@ def test_numbers_and_classes_have_a_table_each() -> None:
 )
 def test_an_expected_result_is_met_within_its_tolerance(found: float, verdict: str) -> None:
     rows = [
-        ResultRow("training mean", "test", "fitness", {"pearson": 0.995}, is_null=True),
+        ResultRow("training mean", "test", "fitness", {"pearson": 0.995}, is_baseline=True),
         ResultRow("hetero_cell", "validation", "fitness", {"pearson": 0.995}),
         ResultRow("hetero_cell", "test", "fitness", {"pearson": found}),
         ResultRow("hetero_cell", "test", "growth", {"pearson": 0.995}),

@@ -72,7 +72,7 @@ def test_an_incomplete_directory(run: RunDirectory) -> None:
         read_run(run.path)
 
 
-DOSES = "genes,names,strengths,medium,measured_y,predicted_y\n"
+DOSES = "genes,names,activities,medium,measured_y,predicted_y\n"
 
 
 def test_doses_are_those_of_strains_that_change_a_single_gene(run: RunDirectory) -> None:
@@ -82,13 +82,13 @@ def test_doses_are_those_of_strains_that_change_a_single_gene(run: RunDirectory)
     doses = read_doses(run, "test")
     assert doses is not None
     assert doses.genes.tolist() == ["pgi", "", "", "x"]
-    assert doses.strengths.tolist() == pytest.approx([0.5, math.nan, math.nan, 0], nan_ok=True)
+    assert doses.activities.tolist() == pytest.approx([0.5, math.nan, math.nan, 0], nan_ok=True)
     assert doses.medium.tolist() == ["LB", "LB", "M9", "M9"]
-    lines = zip(table.splitlines(), ("learned_strengths", "0.25", "0.25;0", "", "0"), strict=True)
+    lines = zip(table.splitlines(), ("learned_activities", "0.25", "0.25;0", "", "0"), strict=True)
     run.predictions("test").write_text("\n".join(f"{line},{more}" for line, more in lines))
     doses = read_doses(run, "test")
     assert doses is not None
-    assert doses.strengths[0] == 0.25
+    assert doses.activities[0] == 0.25
     run.predictions("test").write_text(DOSES + "b1,pgi,half,LB,1,1\n")
     with pytest.raises(CheckpointError, match=r"predictions_test\.csv' is damaged"):
         read_doses(run, "test")

@@ -128,13 +128,13 @@ def test_several_phenotypes_have_tables_each(run: RunDirectory) -> None:
     assert "Worst missed strains: tau" in page.text
 
 
-def test_null_models_that_are_left_out_are_named_below_the_table(run: RunDirectory) -> None:
+def test_baselines_that_are_left_out_are_named_below_the_table(run: RunDirectory) -> None:
     results = json.loads(run.results.read_text())
     results["left_out"] = {"fitness": {"kernel ridge": "would need more memory"}}
-    results["rows"] = [row for row in results["rows"] if not row["is_null"]]
+    results["rows"] = [row for row in results["rows"] if not row["is_baseline"]]
     run.results.write_text(json.dumps(results))
     content = page_content(read_run(run.path), b"")
-    expected = "The null model 'kernel ridge' is left out for fitness, because it would need more memory."
+    expected = "The baseline 'kernel ridge' is left out for fitness, because it would need more memory."
     assert content["lines_below"][-1] == expected
     assert content["cards"][0]["note"] == ""
 

@@ -44,7 +44,7 @@ def test_it_fits_a_terminal(tiny_run: RunDirectory) -> None:
     (run,) = find_runs(tiny_run.path.parent)
     assert run.files is not None
     rows = [replace(row, phenotype="digenic_interaction") for row in run.files.rows]
-    rows = [replace(row, model="mean of the best two") if row.is_null else row for row in rows]
+    rows = [replace(row, model="mean of the best two") if row.is_baseline else row for row in rows]
     files = replace(run.files, results=run.files.results | {"rows": rows_as_json(rows)})
     text = format_runs([replace(run, path=Path("runs/tiny/seed-0"), files=files)])
     assert max(map(len, text.splitlines())) <= 80

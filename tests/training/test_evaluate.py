@@ -50,14 +50,14 @@ CSV = """\
     csv:
       path: PATH
       genes: [gene]
-      strengths: [strength]
+      activities: [activity]
       phenotypes: {growth: growth}
-      conditions: {medium: medium, temperature: temperature}
+      covariates: {medium: medium, temperature: temperature}
 """
 
 
-def test_a_table_with_strengths_and_conditions_has_null_models_of_its_own(tmp_path: Path) -> None:
-    rows, genes = ["gene,strength,medium,temperature,growth"], ("b0008", "b0720", "b1136", "b2464")
+def test_a_table_with_activities_and_covariates_has_baselines_of_its_own(tmp_path: Path) -> None:
+    rows, genes = ["gene,activity,medium,temperature,growth"], ("b0008", "b0720", "b1136", "b2464")
     for number, (gene, tenth, medium) in enumerate(itertools.product(genes, range(10), ("glucose", "acetate"))):
         growth = 1 - (1 - tenth / 10) * genes.index(gene) / 4 - 0.1 * (medium == "acetate")
         rows.append(f"{gene},{tenth / 10},{medium},{30 + 7 * (number % 3 == 0)},{growth}")
@@ -71,7 +71,7 @@ def test_a_table_with_strengths_and_conditions_has_null_models_of_its_own(tmp_pa
     r2 = {row.model: row.metrics["r2"] for row in rows if row.part == "test"}
     assert r2["kernel ridge over strains"] > 0.95
     assert r2["training mean"] < r2["additive ridge"] < r2["kernel ridge over strains"]
-    reason = "knows deletions only, and the strains have strengths and conditions"
+    reason = "knows deletions only, and the strains have activities and covariates"
     assert found.left_out["growth"]["kernel ridge"] == reason
     assert json.loads((tmp_path / "runs/tiny/baselines.json").read_text())["left_out"] == found.left_out
 
@@ -131,7 +131,7 @@ def test_models_that_pass_no_messages_have_none(tiny: Tiny, tmp_path: Path, key:
         without_messages(tiny.config(tmp_path, *replaced))
 
 
-def test_its_rows_stand_among_the_null_models(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_its_rows_stand_among_the_baselines(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tiny.train(tmp_path).directory
     arguments = ["baselines", str(tiny.file), *tiny.overrides(tmp_path, *BARE), "--without-messages", "--epochs", "3"]
     assert main(arguments) == 0
@@ -145,7 +145,7 @@ def test_its_rows_stand_among_the_null_models(tiny: Tiny, tmp_path: Path, capsys
             assert {name: row["metrics"][name] for name in own["metrics"]} == own["metrics"]
             assert "pearson" in own["metrics"]
             assert "covered" not in own["metrics"]
-        assert all(row["is_null"] for row in found)
+        assert all(row["is_baseline"] for row in found)
         assert {row["part"] for row in found} == {"validation", "test"}
     # Given again, nothing is trained and no row stands twice; an evaluation shows it, too.
     before = (control / "metrics.jsonl").read_bytes()

@@ -132,7 +132,7 @@ def test_a_run_that_is_refused_by_its_configuration_leaves_nothing(tiny: Tiny, t
     assert not (tmp_path / "runs").exists()
 
 
-ARGUMENTS = ["plot=false", "null_models=false", "trainer.epochs=1"]
+ARGUMENTS = ["plot=false", "baselines=false", "trainer.epochs=1"]
 
 
 @pytest.fixture

@@ -16,12 +16,12 @@ import pytest
 import torch
 
 import dglcell
-from dglcell.baselines.fit import ALL_NULL_MODELS
+from dglcell.baselines.fit import ALL_BASELINES
 from dglcell.baselines.problem import ANY, DELETIONS
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.cli import main
 from dglcell.config.read import load_config
-from dglcell.data.columns import CONDITION, Column
+from dglcell.data.columns import COVARIATE, Column
 from dglcell.data.strains import Strains
 from dglcell.errors import CheckpointError, ConfigError
 from dglcell.metrics import ResultRow, regression_metrics
@@ -41,7 +41,7 @@ from dglcell.training.predicting import (
     ensemble_weight,
     fit_baselines,
     mixed,
-    same_conditions,
+    same_covariates,
     score,
 )
 from dglcell.training.prepare import Prepared
@@ -51,9 +51,9 @@ from tests.tiny import BARE, TINY, Tiny
 STRAINS = [["b0008", "b2464"], ["b0727"]]
 
 
-def row(model: str, pearson: float, *, is_null: bool = False) -> ResultRow:
+def row(model: str, pearson: float, *, is_baseline: bool = False) -> ResultRow:
     """Of the validation part."""
-    return ResultRow(model, "validation", "fitness", {"pearson": pearson, "n": 30}, is_null)
+    return ResultRow(model, "validation", "fitness", {"pearson": pearson, "n": 30}, is_baseline)
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def let_predict(run: RunDirectory, by: str) -> dict[str, object]:
 def test_the_best_on_the_validation_part_predicts_and_the_simplest_of_equal_ones(
     scores: tuple[float, float, float], by: str
 ) -> None:
-    rows = row("own", scores[0]), row("ridge", scores[1], is_null=True), row("network + ridge (0.25)", scores[2])
+    rows = row("own", scores[0]), row("ridge", scores[1], is_baseline=True), row("network + ridge (0.25)", scores[2])
     found = choose(*rows, 0.25, "")
     assert (found.by, found.baseline, found.weight) == (by, "ridge", 0.25)
     assert found.name == dict(zip(WAYS[1:], (one.model for one in rows), strict=True))[by]
@@ -94,7 +94,7 @@ def test_the_best_on_the_validation_part_predicts_and_the_simplest_of_equal_ones
 
 
 def test_the_scores_are_said_and_why_there_is_no_ensemble() -> None:
-    found = choose(row("own", 0.8), row("ridge", 0.7, is_null=True), None, None, "there are too few strains")
+    found = choose(row("own", 0.8), row("ridge", 0.7, is_baseline=True), None, None, "there are too few strains")
     assert found.why == "Pearson on 30 validation strains: own 0.800, ridge 0.700; there are too few strains"
     assert found.weight_of(ENSEMBLE) is None
     alone = choose(row("own", 0.8), None, None, None, "no baselines were fitted")
@@ -191,7 +191,7 @@ def test_baselines_are_fitted_once_a_run(tiny: Tiny, tmp_path: Path, monkeypatch
     def refuse(*_: object) -> None:
         raise AssertionError("fitted again")
 
-    monkeypatch.setattr("dglcell.training.predicting.fit_null_models", refuse)
+    monkeypatch.setattr("dglcell.training.predicting.fit_families", refuse)
     again = dglcell.train(tiny.file, *tiny.overrides(tmp_path, "plot=false", "trainer.epochs=1"))
     np.testing.assert_array_equal(again.predict(STRAINS).predicted_fitness, expected.predicted_fitness)
     assert len(dglcell.evaluate(directory.path)) == len(read_run(directory.path).rows)
@@ -243,7 +243,7 @@ def test_a_table_that_has_the_column_is_refused(
 
 def test_baselines_see_the_training_part_and_nothing_else(prepared: Prepared) -> None:
     rows = {(row.model, row.part): row for row in score(prepared, fit_baselines(prepared)).rows}
-    assert all(row.is_null for row in rows.values())
+    assert all(row.is_baseline for row in rows.values())
     dataset, parts = prepared.dataset, prepared.parts
     mean = float(dataset.labels[parts["train"]].double().mean())
     test = dataset.labels[parts["test"], 0].double()
@@ -258,20 +258,18 @@ def test_baselines_see_the_training_part_and_nothing_else(prepared: Prepared) ->
         candidates.append(metrics)
     chosen = min(candidates, key=lambda metrics: metrics["validation"]["mse"])
     assert rows["additive ridge", "test"].metrics == pytest.approx(chosen["test"])
-    assert {model for model, _ in rows} == {
-        name for name, of in ALL_NULL_MODELS.items() if of.about in (ANY, DELETIONS)
-    }
+    assert {model for model, _ in rows} == {name for name, of in ALL_BASELINES.items() if of.about in (ANY, DELETIONS)}
 
 
 def test_strains_of_the_same_medium_and_batch_are_a_group(tmp_path: Path) -> None:
-    media, batches = Column(CONDITION, "medium", ("a", "b")), Column(CONDITION, "batch", ("x", "y"))
-    columns = {media: [0, 1, 0, 1, 0], batches: [1, 0, 1, 1, 0], Column(CONDITION, "temperature"): [30, 37, 37, 30, 30]}
+    media, batches = Column(COVARIATE, "medium", ("a", "b")), Column(COVARIATE, "batch", ("x", "y"))
+    columns = {media: [0, 1, 0, 1, 0], batches: [1, 0, 1, 1, 0], Column(COVARIATE, "temperature"): [30, 37, 37, 30, 30]}
     made = Strains.from_indices(("g",), [[0]] * 5)
     found = dataclasses.replace(made, columns={name: np.array(values) for name, values in columns.items()})
-    groups = same_conditions(found)
+    groups = same_covariates(found)
     assert groups[0] == groups[2]
     assert len(set(groups.tolist())) == 4
-    assert not same_conditions(made).any()
+    assert not same_covariates(made).any()
 
 
 def test_predictions_are_in_the_order_asked_for_whatever_the_batch(trained: Trained, prepared: Prepared) -> None:
@@ -295,14 +293,14 @@ ALLELES = """\
     csv:
       path: PATH
       genes: [gene_1, gene_2]
-      strengths: [strength_1, strength_2]
+      activities: [activity_1, activity_2]
       phenotypes: {growth: growth}
-      conditions: {allele: allele}
+      covariates: {allele: allele}
 """
 
 
-def test_learned_strengths_stand_beside_those_of_the_table(tmp_path: Path) -> None:
-    rows = ["gene_1,strength_1,gene_2,strength_2,allele,growth"]
+def test_learned_activities_stand_beside_those_of_the_table(tmp_path: Path) -> None:
+    rows = ["gene_1,activity_1,gene_2,activity_2,allele,growth"]
     genes = ("b0008", "b0720", "b1136", "b1676", "b1779")
     for number, (one, two) in enumerate(itertools.product(("", *genes), genes)):
         for allele, left in (("damp", 0.2), ("ts", 0.5)):
@@ -312,7 +310,7 @@ def test_learned_strengths_stand_beside_those_of_the_table(tmp_path: Path) -> No
     source = TINY[TINY.index("    name: insilico") : TINY.index("  phenotypes")]
     keys = TINY.replace(source, ALLELES.replace("PATH", f"{tmp_path}/table.csv")).replace("[fitness]", "[growth]")
     (tmp_path / "alleles.yaml").write_text(keys.replace(", subset: {size: 300}", ""))
-    more = ["model.strength_from=[allele]", "model.strength_hidden=0", "optimizer.lr=0.1", "trainer.epochs=3"]
+    more = ["model.activity_from=[allele]", "model.activity_hidden=0", "optimizer.lr=0.1", "trainer.epochs=3"]
     paths = [f"data.store={tmp_path}/store", f"paths.runs={tmp_path}/runs", *BARE]
     directory = train(load_config(tmp_path / "alleles.yaml", [*paths, *more])).directory
     learned = load_trained(directory).model.learned
@@ -322,7 +320,9 @@ def test_learned_strengths_stand_beside_those_of_the_table(tmp_path: Path) -> No
     assert min(map(abs, change.values())) > 0.01
     seen = set()
     for line in csv.DictReader(directory.predictions("test").open()):
-        given, found = ([float(text) for text in line[name].split(";")] for name in ("strengths", "learned_strengths"))
+        given, found = (
+            [float(text) for text in line[name].split(";")] for name in ("activities", "learned_activities")
+        )
         expected = [s if s in (0, 1) else 1 / (1 + (1 / s - 1) * math.exp(-change[line["allele"]])) for s in given]
         assert found == pytest.approx(expected, rel=1e-4)
         seen |= {len(given), *given}

@@ -161,7 +161,7 @@ def config_of(folder: Path, **more: Any) -> Config:
         "pairs": "60",
         "triples": "none",
         "processes": 1,
-        "strengths": [0, 0.3],
+        "activities": [0, 0.3],
         "media": MEDIA,
     }
     content = {
@@ -226,5 +226,5 @@ def test_they_are_looked_for_in_steps_where_they_are_not_known_before(
     monkeypatch.setattr(prepare_module, "MOST_STRAINS", 10)
     assert prepare_module.with_blocked(bare, prepared.cell, config) is bare
     monkeypatch.undo()
-    config.model.strength_from = ["medium"]
+    config.model.activity_from = ["medium"]
     assert prepare_module.with_blocked(bare, prepared.cell, config) is bare

@@ -58,7 +58,7 @@ def two(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Tiny:
 
 
 def test_several_phenotypes_with_missing_labels_are_learnt_together(two: Tiny, tmp_path: Path) -> None:
-    result = two.train(tmp_path, "data.phenotypes=null", "trainer.epochs=10", "optimizer.lr=0.03", "null_models=true")
+    result = two.train(tmp_path, "data.phenotypes=null", "trainer.epochs=10", "optimizer.lr=0.03", "baselines=true")
     rows = history(result.directory)
     sizes = {name: rows[0][f"train/{name}/n"] + rows[0][f"validation/{name}/n"] for name in ("fitness", "other")}
     assert sizes["fitness"] == 270
@@ -313,7 +313,7 @@ OPTIONS = (
 
 @pytest.fixture(scope="module")
 def run(screen: Tiny, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """Return a model of sickness, with null models; for reading only."""
+    """Return a model of sickness, with baselines; for reading only."""
     return train(screen.config(tmp_path_factory.mktemp("runs"), *OPTIONS, "plot=false")).directory
 
 

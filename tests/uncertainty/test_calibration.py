@@ -40,11 +40,11 @@ TRAINING = np.array([9, 0, 3, 1])
 """Training strains that change each gene: none changes b."""
 
 
-def strains(lists: list[list[int]], strengths: list[float] | None = None, **phenotypes: np.ndarray) -> Strains:
+def strains(lists: list[list[int]], activities: list[float] | None = None, **phenotypes: np.ndarray) -> Strains:
     """A record over ``GENES``."""
     made = Strains.from_indices(GENES, lists)
-    left = None if strengths is None else np.array(strengths, np.float32)
-    return replace(made, columns=columns_of(phenotype=phenotypes), strengths=left)
+    left = None if activities is None else np.array(activities, np.float32)
+    return replace(made, columns=columns_of(phenotype=phenotypes), activities=left)
 
 
 def test_features_say_how_well_the_genes_of_a_strain_are_known() -> None:

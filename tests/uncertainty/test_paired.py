@@ -77,9 +77,9 @@ def test_the_line_has_the_wider_interval(lead: tuple[float, ...]) -> None:
     metrics = dict(zip(names, lead, strict=True))
     rows = [
         ResultRow("set_operator", "test", "fitness", {"pearson": 0.5}),
-        ResultRow("weak", "test", "fitness", {"pearson": 0.1, **dict.fromkeys(names, 0.4)}, is_null=True),
-        ResultRow("low-rank ridge", "test", "fitness", {"pearson": 0.47, **metrics}, is_null=True),
-        ResultRow("undefined", "test", "fitness", {}, is_null=True),
+        ResultRow("weak", "test", "fitness", {"pearson": 0.1, **dict.fromkeys(names, 0.4)}, is_baseline=True),
+        ResultRow("low-rank ridge", "test", "fitness", {"pearson": 0.47, **metrics}, is_baseline=True),
+        ResultRow("undefined", "test", "fitness", {}, is_baseline=True),
     ]
     (line,) = ahead_lines(rows)
     (low, high), (of_genes_low, of_genes_high) = lead[1:3], lead[3:5]
@@ -112,7 +112,7 @@ def test_a_line_states_it() -> None:
     rows = [
         ResultRow("set_operator", "validation", "s_score", {"pearson": 0.6}),
         ResultRow("set_operator", "test", "s_score", {"pearson": 0.6, "ceiling": 0.758}),
-        ResultRow("mean", "test", "s_score", {"pearson": 0.0}, is_null=True),
+        ResultRow("mean", "test", "s_score", {"pearson": 0.0}, is_baseline=True),
     ]
     assert ceiling_lines(rows) == ["s_score: Pearson of a model without error, by replicates: about 0.758"]
     assert ceiling_lines(rows[::2]) == []

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dglcell.checks import read_section
-from dglcell.data.columns import COMPUTED, condition_columns
+from dglcell.data.columns import COMPUTED, covariate_columns
 from dglcell.data.sources.config import CsvConfig, FbaConfig, InSilicoConfig, LaboratoryConfig
 from dglcell.data.sources.laboratory import LABORATORIES, check_choices, load_laboratory
 from dglcell.data.sources.source import Simulator, Source, SourceOptions, Work
@@ -288,7 +288,7 @@ class Computed:
         before = strains.provenance
         parameters = {**before.parameters, COMPUTED: self.shaping}
         provenance = replace(before, files={**before.files, **files}, parameters=parameters)
-        return strains.with_(columns={**strains.columns, **condition_columns(columns)}, provenance=provenance)
+        return strains.with_(columns={**strains.columns, **covariate_columns(columns)}, provenance=provenance)
 
 
 def _settled(fba: FbaConfig, cell: CellConfig) -> FbaConfig:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from dglcell.checks import LARGEST_INTEGER, LEAST_STRENGTH, Rule, Seed, Workers, check_values, must, one_of, positive
+from dglcell.checks import LARGEST_INTEGER, LEAST_ACTIVITY, Rule, Seed, Workers, check_values, must, one_of, positive
 from dglcell.data.columns import MEDIUM
 from dglcell.data.sources.guides import GuideConfig
 from dglcell.errors import ConfigError, listing
@@ -23,7 +23,7 @@ class CsvConfig:
 
     path: str = ""  #: the file; a relative path is also searched in the raw folder
     #: the columns of deleted genes, with query genes first and the array gene last; an empty cell deletes nothing. A
-    #: single column may contain several genes, separated by ``;``. None are needed where strains have conditions.
+    #: single column may contain several genes, separated by ``;``. None are needed where strains have covariates.
     genes: list[str] = field(default_factory=list)
     phenotypes: dict[str, str] = field(default_factory=dict)  #: phenotype name → column
     p_values: dict[str, str] = field(default_factory=dict)  #: phenotype name → column
@@ -44,12 +44,12 @@ class CsvConfig:
     na_values: list[str] = field(default_factory=lambda: ["", "NA", "NaN", "nan"])
     decimal: Decimal = "."  #: a point or a comma, the mark in numbers such as 0,85
     #: the columns of what is left of each of ``genes``, in the same order: 0 or empty for a deletion, 0.3 for a
-    #: knock-down. It is left out where strengths are written behind genes, ``b0008:0.3``, or all are deletions.
-    strengths: list[str] = field(default_factory=list)
-    #: condition → column of numbers or of texts, such as the temperature or an allele; ``medium`` is the growth medium.
-    #: Every strain has all conditions.
-    conditions: dict[str, str] = field(default_factory=dict)
-    #: where the table has guides of CRISPRi, whose mismatches become conditions (`GuideConfig`)
+    #: knock-down. It is left out where activities are written behind genes, ``b0008:0.3``, or all are deletions.
+    activities: list[str] = field(default_factory=list)
+    #: covariate → column of numbers or of texts, such as the temperature or an allele; ``medium`` is the growth medium.
+    #: Every strain has all covariates.
+    covariates: dict[str, str] = field(default_factory=dict)
+    #: where the table has guides of CRISPRi, whose mismatches become covariates (`GuideConfig`)
     guides: GuideConfig | None = None
     #: medium → phenotype → column, in place of ``phenotypes``, where each medium has columns. A row is then a strain in
     #: every medium that something is measured in.
@@ -58,9 +58,9 @@ class CsvConfig:
     sds_by_medium: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @property
-    def has_conditions(self) -> bool:
-        """Return whether strains have conditions, so that they need not change a gene."""
-        return bool(self.conditions or self.by_medium or self.guides)
+    def has_covariates(self) -> bool:
+        """Return whether strains have covariates, so that they need not change a gene."""
+        return bool(self.covariates or self.by_medium or self.guides)
 
     def validate(self, where: str = "data.source.csv") -> None:
         """Check the keys against each other.
@@ -70,15 +70,15 @@ class CsvConfig:
         """
         check_values(self, where)
         needed = [("path", self.path, "strains.csv")]
-        needed += [] if self.has_conditions else [("genes", ", ".join(self.genes), "[gene_1, gene_2]")]
+        needed += [] if self.has_covariates else [("genes", ", ".join(self.genes), "[gene_1, gene_2]")]
         needed += [] if self.by_medium else [("phenotypes", ", ".join(self.phenotypes), "{fitness: fitness}")]
         for key, value, example in needed:
             if not value:
                 raise ConfigError(f"the CSV source needs `{where}.{key}`", do=f"set e.g. `{where}.{key}: {example}`")
-        if self.strengths and len(self.strengths) != len(self.genes):
+        if self.activities and len(self.activities) != len(self.genes):
             raise ConfigError(
-                f"`{where}.strengths` does not fit `genes` beside it",
-                got=listing(self.strengths),
+                f"`{where}.activities` does not fit `genes` beside it",
+                got=listing(self.activities),
                 expected=f"a column for each of {listing(self.genes)}",
             )
         if self.guides is not None and not (self.guides.sequence and self.guides.site):
@@ -88,9 +88,9 @@ class CsvConfig:
                 expected="a column of sequences, and columns that name the site",
                 do=f"set e.g. `{where}.guides: {{sequence: sequence, site: [gene, series]}}`",
             )
-        if self.by_medium and (self.phenotypes or self.sds or self.p_values or MEDIUM in self.conditions):
+        if self.by_medium and (self.phenotypes or self.sds or self.p_values or MEDIUM in self.covariates):
             raise ConfigError(
-                f"`{where}.by_medium` stands in place of `phenotypes`, `sds`, `p_values` and `conditions.{MEDIUM}`",
+                f"`{where}.by_medium` stands in place of `phenotypes`, `sds`, `p_values` and `covariates.{MEDIUM}`",
                 do="leave these out, or leave `by_medium` out",
             )
         measured = {*self.phenotypes, *(name for columns in self.by_medium.values() for name in columns)}
@@ -106,8 +106,8 @@ LONGEST_SOLVE = 1_000_000
 """Seconds of the longest time limit, because GLPK counts milliseconds in 32 bits."""
 
 
-MOST_STRENGTHS = 100
-"""Most strengths of a screen."""
+MOST_ACTIVITIES = 100
+"""Most activities of a screen."""
 
 
 def less_than(limit: float) -> Rule:
@@ -115,18 +115,18 @@ def less_than(limit: float) -> Rule:
     return must(lambda number: number < limit, "is too large", f"less than {limit}")
 
 
-def check_screened(key: str, strengths: list[float]) -> None:
-    """Refuse strengths that flux balance analysis has no bounds for, those that are listed twice, and too many."""
-    if len(strengths) > MOST_STRENGTHS:
-        raise ConfigError(f"`{key}` lists too many", got=len(strengths), expected=f"at most {MOST_STRENGTHS}")
-    for number, strength in enumerate(strengths):
-        if strength != 0 and not LEAST_STRENGTH <= strength <= 1:
-            expected = f"0 for a deletion, or {LEAST_STRENGTH:g} to 1, the wild type"
-            do = "leave overexpression out: flux balance analysis does not bound it" if strength > 1 else None
-            what = f"`{key}` holds a number that is no strength of a screen"
-            raise ConfigError(what, got=strength, expected=expected, do=do)
-        if strength in strengths[:number]:
-            raise ConfigError(f"`{key}` lists {strength:g} twice", got=strengths, do="list each once")
+def check_screened(key: str, activities: list[float]) -> None:
+    """Refuse activities that flux balance analysis has no bounds for, those that are listed twice, and too many."""
+    if len(activities) > MOST_ACTIVITIES:
+        raise ConfigError(f"`{key}` lists too many", got=len(activities), expected=f"at most {MOST_ACTIVITIES}")
+    for number, activity in enumerate(activities):
+        if activity != 0 and not LEAST_ACTIVITY <= activity <= 1:
+            expected = f"0 for a deletion, or {LEAST_ACTIVITY:g} to 1, the wild type"
+            do = "leave overexpression out: flux balance analysis does not bound it" if activity > 1 else None
+            what = f"`{key}` holds a number that is no activity of a screen"
+            raise ConfigError(what, got=activity, expected=expected, do=do)
+        if activity in activities[:number]:
+            raise ConfigError(f"`{key}` lists {activity:g} twice", got=activities, do="list each once")
 
 
 Amount = Annotated[
@@ -153,9 +153,9 @@ class InSilicoConfig:
     time_limit: Annotated[float, positive(), less_than(LONGEST_SOLVE)] = 60.0
     #: number of processes; 0: one for each CPU. The result does not depend on it.
     processes: Workers = 0
-    #: every single gene is screened at each of these strengths from 0, the deletion, to 1, the wild type, and every
+    #: every single gene is screened at each of these activities from 0, the deletion, to 1, the wild type, and every
     #: gene of a pair or triple at one that is drawn from them; empty: deletions only
-    strengths: Annotated[list[float], Rule(check_screened)] = field(default_factory=list)
+    activities: Annotated[list[float], Rule(check_screened)] = field(default_factory=list)
     #: every strain, and the wild type, grows in each of these media; empty: in the model's own only. Names of exchange
     #: reactions lead to their largest uptake in mmol/gDW/h; the others are as in the model's own medium.
     media: MediaChanges = field(default_factory=dict)

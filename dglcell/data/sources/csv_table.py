@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.changes import Changes, read_changes
-from dglcell.data.columns import MEDIUM, Provenance, columns_of, condition_columns
+from dglcell.data.columns import MEDIUM, Provenance, columns_of, covariate_columns
 from dglcell.data.sources.config import CsvConfig
 from dglcell.data.sources.replicates import REFUSE, genes_of, merge_replicates, strain_numbers
 from dglcell.data.sources.text_table import read_rows, refuse_lost
@@ -122,9 +122,9 @@ def find_measured(rows: Rows, config: CsvConfig, aliases: AliasTable, genes: Voc
     phenotypes = {name: values[measured] for name, values in phenotypes.items()}
     p_values, _, of_p_values = _numbers(rows, config.p_values, "p_values", config)
     sds, _, of_sds = _numbers(rows, config.sds, "sds", config)
-    conditions, unclear = _conditions(rows, config)
+    covariates, unclear = _covariates(rows, config)
     changes = read_changes(
-        rows, config.genes, config.strengths, aliases, genes, config.ignore_genes, may_be_empty=config.has_conditions
+        rows, config.genes, config.activities, aliases, genes, config.ignore_genes, may_be_empty=config.has_covariates
     )
     counts = {
         "rows": read,
@@ -132,10 +132,10 @@ def find_measured(rows: Rows, config: CsvConfig, aliases: AliasTable, genes: Voc
         "rows_not_measured": chosen - len(np.unique(rows.lines)),  # a row may be measured in several media
         "rows_with_the_same_cells": int(rows.frame.duplicated().sum()),
     }
-    found = {**columns_of(phenotype=phenotypes, p_value=p_values, sd=sds), **condition_columns(conditions)}
+    found = {**columns_of(phenotype=phenotypes, p_value=p_values, sd=sds), **covariate_columns(covariates)}
     units = {name: config.units.get(name, "") for name in phenotypes}
     of = changes.names, changes.genes, changes.offsets, found, units, Provenance("csv", counts=counts)
-    strains = Strains(*of, changes.strengths)
+    strains = Strains(*of, changes.activities)
     issues = [*issues, *of_p_values, *of_sds, *changes.issues, *unclear]
     if config.replicates == REFUSE:
         same = by_text((str(number), row) for row, number in enumerate(strain_numbers(strains).tolist())).values()
@@ -174,18 +174,18 @@ def _in_each_medium(rows: Rows, config: CsvConfig) -> tuple[Rows, CsvConfig]:
         sds_by_medium={},
         phenotypes={name: f"{name} by medium" for name in names},
         sds={name: f"sd of {name} by medium" for name in names} if spread else {},
-        conditions={**config.conditions, MEDIUM: f"{MEDIUM} of the column"},
+        covariates={**config.covariates, MEDIUM: f"{MEDIUM} of the column"},
     )
     return Rows(rows.file, pd.concat(frames, ignore_index=True), np.concatenate(lines)), changed
 
 
-def _conditions(rows: Rows, config: CsvConfig) -> tuple[dict[str, NDArray[Any]], list[Issue]]:
-    """Return the conditions of the rows, numbers where all cells of the column are numbers and else texts; and
+def _covariates(rows: Rows, config: CsvConfig) -> tuple[dict[str, NDArray[Any]], list[Issue]]:
+    """Return the covariates of the rows, numbers where all cells of the column are numbers and else texts; and
     what is wrong with them.
     """
     found, issues = dict[str, NDArray[Any]](), list[Issue]()
-    for name, column in config.conditions.items():
-        cells = rows.column(column, "conditions").str.strip()
+    for name, column in config.covariates.items():
+        cells = rows.column(column, "covariates").str.strip()
         if name == EDGES:
             texts, wrong = dict[str, str](), dict[str, str]()
             for cell in cells.unique():
@@ -198,13 +198,13 @@ def _conditions(rows: Rows, config: CsvConfig) -> tuple[dict[str, NDArray[Any]],
             found[name] = cells.map(texts).fillna(NO_EDGES).to_numpy(dtype=str)
             continue
         numbers, missing = read_numbers(cells, config.decimal, config.na_values)
-        what = f"condition {name} is blank, and every strain needs it"
+        what = f"covariate {name} is blank, and every strain needs it"
         issues += rows.issues({what: np.flatnonzero(missing).tolist()}, "fill the cell, or leave the row out")
         texts_of_rows = cells.mask(missing, "missing").to_numpy(dtype=str)
         found[name] = np.nan_to_num(numbers) if np.isfinite(numbers[~missing]).all() else texts_of_rows
     if config.guides is not None:
         written = zip(*(rows.column(column, "guides") for column in config.guides.columns), strict=True)
-        found |= config.guides.conditions(list(written), rows.file)
+        found |= config.guides.covariates(list(written), rows.file)
     return found, issues
 
 

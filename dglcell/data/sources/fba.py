@@ -46,8 +46,8 @@ class FluxProblem:
     lower: NDArray[np.float64]  #: [reactions] flux bounds, possibly infinite
     upper: NDArray[np.float64]
     objective: NDArray[np.float64]  #: [reactions] coefficients c
-    #: [T, 2, reactions] bounds of a weakened reaction at each of T strengths below 1, ascending; a screen of deletions
-    #: has the strength 0 alone, with bounds of 0
+    #: [T, 2, reactions] bounds of a weakened reaction at each of T activities below 1, ascending; a screen of deletions
+    #: has the activity 0 alone, with bounds of 0
     limits: NDArray[np.float64]
     tolerance: float  #: feasibility and optimality tolerance of the solver
     time_limit: float  #: seconds for one linear program
@@ -93,18 +93,18 @@ class FluxProblem:
             time_limit=time_limit,
         )
 
-    def limited(self, capacities: NDArray[np.float64], strengths: Sequence[float]) -> FluxProblem:
+    def limited(self, capacities: NDArray[np.float64], activities: Sequence[float]) -> FluxProblem:
         """Return the problem with the limits of weakened reactions.
 
-        A reaction of strength s has a flux of at most s times its capacity in each direction. Where a model asks for a
-        flux that is larger, the flux is that limit. Strength 0 is no flux, whatever the capacity.
+        A reaction of activity s has a flux of at most s times its capacity in each direction. Where a model asks for a
+        flux that is larger, the flux is that limit. Activity 0 is no flux, whatever the capacity.
 
         Args:
             capacities: [2, reactions] the largest backward and forward flux, as `FluxSolver.capacities` has them.
-            strengths: T strengths below 1, ascending.
+            activities: T activities below 1, ascending.
         """
         bounds = np.stack([self.lower, self.upper])
-        reach = [strength * capacities if strength else np.zeros_like(capacities) for strength in strengths]
+        reach = [activity * capacities if activity else np.zeros_like(capacities) for activity in activities]
         limits = [np.clip(bounds, -backward, forward) for backward, forward in reach]
         return replace(self, limits=np.array(limits).reshape(-1, *bounds.shape))
 
@@ -114,7 +114,7 @@ class Solution:
     """Hold the optimum of one linear program."""
 
     value: float  #: optimal objective; 0 if infeasible, NaN if the solver gave up
-    #: [reactions] number of the least strength whose limits the optimal flux of a reaction keeps, T where it keeps
+    #: [reactions] number of the least activity whose limits the optimal flux of a reaction keeps, T where it keeps
     #: none; in a screen of deletions, whether the flux vector uses the reaction. 0 where there is no vector.
     needs: NDArray[np.uint8]
     timed_out: bool = False  #: the time limit was reached
@@ -149,11 +149,11 @@ class FluxSolver:
             )
 
     def solve(self, blocked: NDArray[np.int64]) -> Solution:
-        """Return the optimum with some reactions held at zero flux, or within their limits at some strength.
+        """Return the optimum with some reactions held at zero flux, or within their limits at some activity.
 
         Args:
             blocked: indices of reactions; the number of all reactions times t is added to that of a reaction which has
-                the strength number t.
+                the activity number t.
         """
         reactions = self.problem.shape[1]
         limits = self.problem.limits[blocked // reactions, :, blocked % reactions]

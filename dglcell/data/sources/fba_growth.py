@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.data.columns import CONDITION, MEDIUM, Column
+from dglcell.data.columns import COVARIATE, MEDIUM, Column
 from dglcell.data.sources.config import FbaConfig
 from dglcell.data.sources.fba import FluxProblem, FluxSolver, Solution, solve_all
 from dglcell.data.sources.growth import WILD_TYPE, KnockoutRules, Lost, lost_rules, snap, unpacked
@@ -80,7 +80,7 @@ class FbaGrowth(Simulator):
             lower = problem.lower.copy()
             lower[exchanges] = lower_E
             name = None if len(lower_ME) == 1 else f"number {medium + 1} of {len(lower_ME)}"
-            if MEDIUM in strains.conditions and self.config.media:
+            if MEDIUM in strains.covariates and self.config.media:
                 name = str(strains.shown(MEDIUM)[rows[0]])
             of_medium = replace(problem, lower=lower, medium=name)
             content = _content(of_medium, rules)
@@ -117,13 +117,13 @@ class FbaGrowth(Simulator):
         uptake_SE = np.tile(own, (len(strains), 1))
         for exchange, amount in config.base.items():
             uptake_SE[:, place[exchange]] = amount
-        if MEDIUM in strains.conditions:
+        if MEDIUM in strains.covariates:
             shown = self._shown(strains)
             for name, of in media.items():
                 for exchange, amount in of.items():
                     uptake_SE[shown == name, place[exchange]] = amount
-        for condition, of in config.uptakes.items():
-            units = self._units(strains, condition)
+        for covariate, of in config.uptakes.items():
+            units = self._units(strains, covariate)
             for exchange, amount in of.items():
                 uptake_SE[:, place[exchange]] += amount * units
         distinct, medium_S = np.unique(uptake_SE, axis=0, return_inverse=True)
@@ -141,15 +141,15 @@ class FbaGrowth(Simulator):
             log.warning("`data.fba.media` describes no media: `%s` is growth in the model's own", self.config.name)
         return shown
 
-    def _units(self, strains: Strains, condition: str) -> NDArray[np.float64]:
-        column = Column(CONDITION, condition)
+    def _units(self, strains: Strains, covariate: str) -> NDArray[np.float64]:
+        column = Column(COVARIATE, covariate)
         if column not in strains.columns:
-            what = f"`data.fba.uptakes.{condition}`: the strains have no such covariate of numbers"
-            got, do = listing(strains.conditions), "name a covariate as `data.source.csv.conditions` does"
+            what = f"`data.fba.uptakes.{covariate}`: the strains have no such covariate of numbers"
+            got, do = listing(strains.covariates), "name a covariate as `data.source.csv.covariates` does"
             raise DataError(what, got=got or "strains without covariates", do=do)
         values: NDArray[np.float64] = np.asarray(strains.columns[column], dtype=np.float64)
         if (values < 0).any():
-            raise DataError(f"`data.fba.uptakes.{condition}`: a strain has a negative amount", got=float(values.min()))
+            raise DataError(f"`data.fba.uptakes.{covariate}`: a strain has a negative amount", got=float(values.min()))
         return values
 
 
@@ -245,7 +245,7 @@ class _Medium:
     def _limited(
         self,
         lost: list[tuple[NDArray[np.int32], NDArray[np.uint8]]],
-        strengths: NDArray[np.float64],
+        activities: NDArray[np.float64],
         begin: Callable[[str, int], Callable[[], None]],
     ) -> FluxProblem:
         weakened = np.unique(np.concatenate([np.zeros(0, np.int32), *(rules[left > 0] for rules, left in lost)]))
@@ -254,7 +254,7 @@ class _Medium:
             reactions = np.unique(np.concatenate([self.rules.reactions[rule] for rule in weakened]))
             advance = begin("reactions whose capacity is computed", len(reactions))
             capacities = FluxSolver(self.problem).capacities(reactions, advance)
-        return self.problem.limited(capacities, strengths.tolist())
+        return self.problem.limited(capacities, activities.tolist())
 
 
 def _content(problem: FluxProblem, rules: KnockoutRules) -> str:

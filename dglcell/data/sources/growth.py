@@ -9,7 +9,7 @@ Three facts save nearly all of them:
    2015, Bioinformatics 31:3299).
 
 So a screen goes level by level: wild type, singles, pairs, triples; a strain first asks its subsets of one
-gene less. All of it holds for weakened genes, too, where a reaction counts as blocked to a strength: it is blocked to
+gene less. All of it holds for weakened genes, too, where a reaction counts as blocked to an activity: it is blocked to
 0.3 if 0.3 or less is left of it, and a flux vector uses it beyond 0.3 if it needs more than that.
 """
 
@@ -39,15 +39,15 @@ class KnockoutRules:
     """Hold the distinct GPRs of a model.
 
     Reactions that share a rule are blocked together, so a strain's metabolism is determined by what is left of each
-    rule. A gene at a strength is an allele, whose number is K times that of the gene, plus that of the
-    strength; in a screen of deletions it is that of the gene.
+    rule. A gene at an activity is an allele, whose number is K times that of the gene, plus that of the
+    activity; in a screen of deletions it is that of the gene.
     """
 
     genes: tuple[str, ...]  #: N sorted gene names
     rules: tuple[ast.expr, ...]  #: parsed rules, R of them
     reactions: tuple[NDArray[np.int64], ...]  #: for each rule the indices of its reactions in the model
     num_reactions: int  #: number of all reactions of the model
-    strengths: tuple[float, ...] = (0.0,)  #: K strengths from 0 to 1, ascending
+    activities: tuple[float, ...] = (0.0,)  #: K activities from 0 to 1, ascending
 
     @classmethod
     def of(cls, model: Model) -> KnockoutRules:
@@ -68,18 +68,18 @@ class KnockoutRules:
     @property
     def alleles(self) -> int:
         """Return the number of alleles, N · K."""
-        return len(self.genes) * len(self.strengths)
+        return len(self.genes) * len(self.activities)
 
     @property
     def limiting(self) -> tuple[float, ...]:
-        """Return the T strengths below 1: what has strength 1 is not changed."""
-        return tuple(strength for strength in self.strengths if strength < 1)
+        """Return the T activities below 1: what has activity 1 is not changed."""
+        return tuple(activity for activity in self.activities if activity < 1)
 
     def left_of(self, sets: NDArray[np.int32]) -> NDArray[np.uint8]:
-        """Return what is left of the rules of strains with alleles [S, k] as the number of a strength, [S, R]; T is a
+        """Return what is left of the rules of strains with alleles [S, k] as the number of an activity, [S, R]; T is a
         whole rule.
         """
-        genes, numbers = np.divmod(sets, len(self.strengths))
+        genes, numbers = np.divmod(sets, len(self.activities))
         left_NS = np.full((len(self.genes), len(sets)), len(self.limiting), dtype=np.uint8)
         for gene, number in zip(genes.T, numbers.T, strict=True):
             left_NS[gene, np.arange(len(sets))] = np.minimum(number, len(self.limiting))
@@ -98,7 +98,7 @@ class KnockoutRules:
         return np.array([needs[reactions].max() for reactions in self.reactions], np.uint8)
 
     def codes(self, rules: NDArray[np.integer], numbers: NDArray[np.integer]) -> NDArray[np.int64]:
-        """Return the reactions of rules as `FluxSolver.solve` takes them, each at the strength of this number."""
+        """Return the reactions of rules as `FluxSolver.solve` takes them, each at the activity of this number."""
         parts = [self.reactions[r] + self.num_reactions * int(at) for r, at in zip(rules, numbers, strict=True)]
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
@@ -211,7 +211,7 @@ class Growth:
 
     Attributes:
         rules: the rules that tell which reactions a gene set blocks.
-        problem: the problem of the wild type, with limits at the strengths of ``rules`` that are below 1.
+        problem: the problem of the wild type, with limits at the activities of ``rules`` that are below 1.
         counts: strains by the way their growth was found (``linear_programs``, ``same_blocked_reactions``,
             ``subset_optimum``), and programs that ended without an answer (``time_outs``, ``failures``).
     """

@@ -12,16 +12,16 @@ from dglcell.data.table import read_numbers
 from dglcell.errors import DataError
 
 SITE, MISMATCH, DISTANCE = "site", "mismatch", "distance"
-"""Conditions of a guide: where it binds, where it mismatches, and how far from the start of the gene that is."""
+"""Covariates of a guide: where it binds, where it mismatches, and how far from the start of the gene that is."""
 
 BASES = "ACGT"
 
 
 @dataclass
 class GuideConfig:
-    """Configure the features of guides, which become conditions of strains.
+    """Configure the features of guides, which become covariates of strains.
 
-    A condition ``site`` says where a guide binds, by the names of columns and the sequence there; ``mismatch_20`` to
+    A covariate ``site`` says where a guide binds, by the names of columns and the sequence there; ``mismatch_20`` to
     ``mismatch_1`` say where the guide does not match it, by the distance to the PAM. Guides of one site are one guide
     with mismatches, so that the most frequent base at each position is taken for that of the site; where there are few
     guides, a mismatch cannot be told. A table to predict is read with the sites of the training.
@@ -30,7 +30,7 @@ class GuideConfig:
     #: column of sequences without the PAM, from the end that is far from it; empty where there is no guide
     sequence: str = ""
     site: list[str] = field(default_factory=list)  # columns that together name the place that a guide binds
-    #: column of numbers that say how far from the start of the gene this is, which becomes the condition ``distance``;
+    #: column of numbers that say how far from the start of the gene this is, which becomes the covariate ``distance``;
     #: none if empty. Cells of guides that bind no gene are empty.
     distance: str = ""
     #: whether the columns of ``site`` leave open which place a guide binds. Guides that differ at up to a quarter of
@@ -43,17 +43,17 @@ class GuideConfig:
         """Return all columns: that of sequences, that of distances if there is one, and those of sites."""
         return [self.sequence, *([self.distance] if self.distance else []), *self.site]
 
-    def conditions(
+    def covariates(
         self, rows: Sequence[Sequence[str]], where: str, known: Sequence[str] = ()
     ) -> dict[str, NDArray[np.generic]]:
-        """Return the conditions of strains whose cells stand in the order of `columns`; see `guide_conditions`.
+        """Return the covariates of strains whose cells stand in the order of `columns`; see `guide_covariates`.
 
         Raises:
-            DataError: a distance is no number, or as ``guide_conditions`` says.
+            DataError: a distance is no number, or as ``guide_covariates`` says.
         """
         before = len(self.columns) - len(self.site)
         sites = [" ".join(filter(None, map(str.strip, row[before:]))) or NO_SITE for row in rows]
-        found = guide_conditions([row[0] for row in rows], sites, where, known, self.places_by_sequence)
+        found = guide_covariates([row[0] for row in rows], sites, where, known, self.places_by_sequence)
         return found | ({DISTANCE: _distances([row[1] for row in rows], where)} if self.distance else {})
 
 
@@ -64,10 +64,10 @@ FEW, HALF = 0.25, 0.5
 by chance differ at three quarters."""
 
 
-def guide_conditions(
+def guide_covariates(
     sequences: Sequence[str], sites: Sequence[str], where: str, known: Sequence[str] = (), apart: bool = False
 ) -> dict[str, NDArray[np.generic]]:
-    """Return the conditions of strains with these guides.
+    """Return the covariates of strains with these guides.
 
     Args:
         sequences: [S] sequences, all of one length; empty where there is no guide.

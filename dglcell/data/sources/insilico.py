@@ -1,9 +1,9 @@
 """Compute the in-silico screen: growth of strains of a metabolic model, and their genetic interactions.
 
 A strain's ``fitness`` is its maximal growth, by flux balance analysis, over that of the wild type in the model's own
-medium; 0 where no steady state exists. A gene of strength s leaves an enzyme complex s of its capacity, at most: a
+medium; 0 where no steady state exists. A gene of activity s leaves an enzyme complex s of its capacity, at most: a
 complex is as strong as its weakest gene, and a reaction as strong as its best complex. The flux of a reaction of
-strength s is at most s times the largest one that the wild type can need in that medium (`FluxSolver.capacities`), in
+activity s is at most s times the largest one that the wild type can need in that medium (`FluxSolver.capacities`), in
 each direction. At 0 that is the deletion, and at 1 nothing is bound.
 """
 
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from dglcell.data.columns import MEDIUM, Provenance, columns_of, condition_columns
+from dglcell.data.columns import MEDIUM, Provenance, columns_of, covariate_columns
 from dglcell.data.sources.config import InSilicoConfig
 from dglcell.data.sources.fba import FluxProblem, FluxSolver
 from dglcell.data.sources.growth import Fitness, Growth, KnockoutRules, digenic, distinct_rows, lethal, snap, trigenic
@@ -185,13 +185,13 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
 
 def _is_plain(config: InSilicoConfig) -> bool:
     """Return whether the screen deletes genes in the model's own medium, and does nothing else."""
-    return not (config.strengths or config.media)
+    return not (config.activities or config.media)
 
 
 def _in_media(
     config: InSilicoConfig, model: Model, own: Growth, begin: Callable[[str, int], Callable[[], None]]
 ) -> Iterator[Growth]:
-    """Yield growth at the strengths of the screen, in each of its media.
+    """Yield growth at the activities of the screen, in each of its media.
 
     ``own`` is growth of deletion strains in the model's own medium.
     """
@@ -200,7 +200,7 @@ def _in_media(
         return
     if config.media:
         Media.of(model, config.media, f"{KEY}.media")
-    rules = replace(own.rules, strengths=tuple(sorted(config.strengths)) or own.rules.strengths)
+    rules = replace(own.rules, activities=tuple(sorted(config.activities)) or own.rules.activities)
     for name, changes in config.media.items() or [(None, {})]:
         lower = own.problem.lower.copy()
         lower[[model.reactions.index(exchange) for exchange in changes]] = [-uptake for uptake in changes.values()]
@@ -221,13 +221,13 @@ def _in_media(
 
 
 def _strains(config: InSilicoConfig, genes: tuple[str, ...], design: Design) -> Strains:
-    media, strengths = max(1, len(config.media)), np.array(sorted(config.strengths) or [0.0], dtype=np.float32)
+    media, activities = max(1, len(config.media)), np.array(sorted(config.activities) or [0.0], dtype=np.float32)
     sizes = np.repeat([0, 1, 2, 3], [int(bool(config.media)), *map(len, design)])
     alleles = np.tile(np.concatenate([rows.ravel() for rows in design]), media)
     offsets = np.concatenate([[0], np.cumsum(np.tile(sizes, media))]).astype(np.int64)
-    targets, left = np.divmod(alleles, len(strengths))
-    columns = condition_columns({MEDIUM: np.repeat(list(config.media), len(sizes))} if config.media else {})
-    return Strains(genes, targets, offsets, columns, strengths=strengths[left] if config.strengths else None)
+    targets, left = np.divmod(alleles, len(activities))
+    columns = covariate_columns({MEDIUM: np.repeat(list(config.media), len(sizes))} if config.media else {})
+    return Strains(genes, targets, offsets, columns, activities=activities[left] if config.activities else None)
 
 
 def _provenance(
@@ -236,7 +236,7 @@ def _provenance(
     description = f"in-silico deletion screen by flux balance analysis of {model or config.model}"
     if not _is_plain(config):
         description = (
-            f"in-silico screen by flux balance analysis of {model or config.model}: a gene of strength s leaves its "
+            f"in-silico screen by flux balance analysis of {model or config.model}: a gene of activity s leaves its "
             "reactions at most s times the largest flux that the wild type can need in the medium, 0 is a deletion; "
             "fitness is growth over that of the wild type in the model's own medium"
         )
@@ -311,12 +311,12 @@ class Screen:
 
 def _draw(config: InSilicoConfig, screen: Screen) -> Design:
     rng = np.random.default_rng(config.seed)
-    genes, strengths = screen.genes, max(1, len(config.strengths))
+    genes, activities = screen.genes, max(1, len(config.activities))
     singles = np.arange(screen.alleles if config.singles else 0, dtype=np.int32)[:, None]
     pairs = gene_sets(genes, 2, config.pairs, rng, key=f"{KEY}.pairs")
     triples = gene_sets(genes, 3, config.triples, rng, key=f"{KEY}.triples")
     pairs, triples = (
-        sets * strengths + rng.integers(strengths, size=sets.shape, dtype=np.int32) for sets in (pairs, triples)
+        sets * activities + rng.integers(activities, size=sets.shape, dtype=np.int32) for sets in (pairs, triples)
     )
     design = singles, pairs, triples
     if (strains := max(1, len(config.media)) * sum(map(len, design))) > MAX_STRAINS:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.data.columns import CONDITION, CROSS, P_VALUE, SD, Column, Provenance, columns_of
+from dglcell.data.columns import COVARIATE, CROSS, P_VALUE, SD, Column, Provenance, columns_of
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, and_more
 
@@ -26,7 +26,7 @@ def keep(rows: Strains, chosen: NDArray[np.bool_], **counts: int) -> Strains:
 
 
 def strain_numbers(rows: Strains) -> NDArray[np.int64]:
-    """Return a number for each row, [R], equal for rows of the same genes in any order, strengths and conditions.
+    """Return a number for each row, [R], equal for rows of the same genes in any order, activities and covariates.
 
     Strains are numbered by first appearance.
     """
@@ -63,7 +63,7 @@ MEAN, REFUSE = "mean", "refuse"
 
 
 def merge_replicates(rows: Strains, policy: str = MEAN) -> Strains:
-    """Turn rows into strains: rows of the same genes, in whatever order, strengths and conditions become one.
+    """Turn rows into strains: rows of the same genes, in whatever order, activities and covariates become one.
 
     A strain of several rows has their mean, the standard deviation over them (n − 1), their number, and no p-value,
     since p-values of replicates do not average. Rows that list one measurement twice (the same two strains crossed,
@@ -112,10 +112,10 @@ def _merge(rows: Strains, keys: NDArray[np.int64], first: NDArray[np.int64], siz
     p_values = {name: np.where(single, values[first], np.nan) for name, values in rows.of_kind(P_VALUE).items()}
     p_values = {name: values.astype(np.float32) for name, values in p_values.items()}
     columns = columns_of(phenotype=means, p_value=p_values, sd=sds, replicates=replicates)
-    columns |= {column: values for column, values in strains.columns.items() if column.kind == CONDITION}
+    columns |= {column: values for column, values in strains.columns.items() if column.kind == COVARIATE}
     names, units = tuple(rows.names[gene] for gene in used), {name: rows.units.get(name, "") for name in means}
     targets = targets.astype(np.int32)
-    return Strains(names, targets, strains.offsets, columns, units, rows.provenance, strains.strengths)
+    return Strains(names, targets, strains.offsets, columns, units, rows.provenance, strains.activities)
 
 
 def _drop_copies(rows: Strains, keys: NDArray[np.int64]) -> tuple[Strains, NDArray[np.int64]]:

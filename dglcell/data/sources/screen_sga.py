@@ -341,7 +341,7 @@ def _columns(rows: pd.DataFrame) -> dict[Column, NDArray[Any]]:
             phenotypes[PHENOTYPE[kind]] = rows[SCORE].where(chosen).to_numpy()
             p_values[PHENOTYPE[kind]] = rows[P_VALUE].where(chosen).to_numpy()
     phenotypes["fitness"] = rows[FITNESS].to_numpy()
-    # Crosses in different conditions are different experiments.
+    # Crosses with different covariates are different experiments.
     crosses = np.zeros(len(rows), dtype=np.int64)
     for column in (QUERY, ARRAY, ARRAY_TYPE):
         crosses = crosses * len(rows[column].cat.categories) + rows[column].cat.codes.to_numpy()

@@ -202,7 +202,7 @@ def refuse_lost(file: str, column: str) -> None:
         raise DataError(
             f"'{file}', line 1: column '{column}' says how much of a gene is lost, and is no phenotype",
             expected="what is left of each gene, from 0 (deleted) to 1 (as in the wild type)",
-            do="write what is left, e.g. 0.3 for a knockdown of 70 %, into a column `strengths` or strength_1, …; "
+            do="write what is left, e.g. 0.3 for a knockdown of 70 %, into a column `activities` or activity_1, …; "
             "if it is something else, give it another name",
         )
 

@@ -89,32 +89,32 @@ class GenesConfig(TermConfig):
 class CovariatesConfig(TermConfig):
     """Hold the keys of ``Covariates`` and ``Activities``."""
 
-    conditions: dict[str, list[str]] | None = None  # condition → categories, [] for numbers; null: all of the strains
+    covariates: dict[str, list[str]] | None = None  # covariate → categories, [] for numbers; null: all of the strains
     linear_covariates: bool = False  # add a linear function of the covariates, fitted before the first step, to scores
-    strength_curves: bool | None = None  # heads see how much of a gene is left; null: where strains have strengths
-    strength_from: list[str] = field(default_factory=list)  # conditions to learn strengths from; NAME is also NAME_…
-    strength_hidden: Rounds = 16  # width inside the network that learns it; 0: a number for each allele
-    strength_prior: Prior = 0.2  # what is left of genes at first, where the table does not say it
+    activity_curves: bool | None = None  # heads see how much of a gene is left; null: where strains have activities
+    activity_from: list[str] = field(default_factory=list)  # covariates to learn activities from; NAME is also NAME_…
+    activity_hidden: Rounds = 16  # width inside the network that learns it; 0: a number for each allele
+    activity_prior: Prior = 0.2  # what is left of genes at first, where the table does not say it
 
     def validate(self, key: str = "model") -> None:
         super().validate(key)
-        if self.conditions is not None:
-            self.conditions_of_strength()
+        if self.covariates is not None:
+            self.covariates_of_activity()
 
-    def conditions_of_strength(self) -> list[str]:
-        """Return the conditions that `strength_from` names, each alone, or all that begin with a name and `_`."""
-        seen = list(self.conditions or ())
+    def covariates_of_activity(self) -> list[str]:
+        """Return the covariates that `activity_from` names, each alone, or all that begin with a name and `_`."""
+        seen = list(self.covariates or ())
         found = {
-            name: [one for one in seen if one == name or one.startswith(f"{name}_")] for name in self.strength_from
+            name: [one for one in seen if one == name or one.startswith(f"{name}_")] for name in self.activity_from
         }
         unseen = [name for name, matching in found.items() if not matching]
         if unseen:
-            what = f"`model.strength_from` names a condition that strains do not have: '{unseen[0]}'"
+            what = f"`model.activity_from` names a covariate that strains do not have: '{unseen[0]}'"
             expected, do = (
                 f"among {listing(seen) or 'none'}",
-                "name columns of the table in `data.source.csv.conditions`",
+                "name columns of the table in `data.source.csv.covariates`",
             )
-            raise ConfigError(what, got=listing(self.strength_from), expected=expected, do=do)
+            raise ConfigError(what, got=listing(self.activity_from), expected=expected, do=do)
         return [one for one in seen if any(one in matching for matching in found.values())]
 
 

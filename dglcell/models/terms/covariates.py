@@ -21,20 +21,20 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.targets import Targets
 
 
-class Conditions(nn.Module):
-    """Turn conditions of strains into numbers: numbers are standardised, and a category is 1 among zeros.
+class CovariateNumbers(nn.Module):
+    """Turn covariates of strains into numbers: numbers are standardised, and a category is 1 among zeros.
 
     Args:
-        seen: condition → categories, none where its values are numbers.
-        chosen: the conditions that are turned; all where None.
-        tables: condition → [categories, W] numbers that describe its categories, in place of a 1 among zeros; a model
+        seen: covariate → categories, none where its values are numbers.
+        chosen: the covariates that are turned; all where None.
+        tables: covariate → [categories, W] numbers that describe its categories, in place of a 1 among zeros; a model
             can then know a category that it was not trained on, such as a medium by what it offers.
 
     Attributes:
-        shift, scale: [C] mean and standard deviation of each condition over the training part; 0 and 1 of categories.
+        shift, scale: [C] mean and standard deviation of each covariate over the training part; 0 and 1 of categories.
 
     Shapes:
-        values of all conditions [B, C], with categories by their number → [B, W], W = ``width``.
+        values of all covariates [B, C], with categories by their number → [B, W], W = ``width``.
     """
 
     shift: Tensor
@@ -66,11 +66,11 @@ class Conditions(nn.Module):
         self.scale = torch.where(numbers & (spread > 0), spread, 1.0).to(self.scale)
 
     def of(self, genotypes: GenotypeBatch) -> Tensor:
-        """Return the numbers of each strain, [B, W]; a ``DataError`` where the strains have no conditions."""
-        if genotypes.conditions is None:
-            expected = "strains after `Strains.with_conditions(config.model.conditions)`"
-            raise DataError("the model sees conditions, and these strains have none", expected=expected)
-        numbers_BW: Tensor = self(genotypes.conditions)
+        """Return the numbers of each strain, [B, W]; a ``DataError`` where the strains have no covariates."""
+        if genotypes.covariates is None:
+            expected = "strains after `Strains.with_covariates(config.model.covariates)`"
+            raise DataError("the model sees covariates, and these strains have none", expected=expected)
+        numbers_BW: Tensor = self(genotypes.covariates)
         return numbers_BW
 
     def forward(self, values_BC: Tensor) -> Tensor:
@@ -111,7 +111,7 @@ class Covariates(Term):
     2016, *DLRS*). A ridge gives its first weights, but for log-odds, and it is trained with the network from there on.
     So a covariate that predicts by itself, such as the growth of flux balance analysis, counts from the start.
 
-    In models with a graph for each strain, a growth medium weakens reactions, and the condition `edges` changes edges.
+    In models with a graph for each strain, a growth medium weakens reactions, and the covariate `edges` changes edges.
 
     Raises:
         ConfigError: edges are to be changed where strains have no graphs of their own, or a medium is unknown.
@@ -124,20 +124,20 @@ class Covariates(Term):
 
     def __init__(self, config: CovariatesConfig, surroundings: Surroundings) -> None:
         super().__init__(config, surroundings)
-        self.seen, self.cell, self.own_graphs = config.conditions or {}, surroundings.cell, surroundings.own_graphs
+        self.seen, self.cell, self.own_graphs = config.covariates or {}, surroundings.cell, surroundings.own_graphs
         if EDGES in self.seen and not self.own_graphs:
-            what = "the condition `edges` needs a model with a graph for each strain"
-            do = "set `model.name: hetero_cell`, or leave `edges` out of `data.source.csv.conditions`"
+            what = "the covariate `edges` needs a model with a graph for each strain"
+            do = "set `model.name: hetero_cell`, or leave `edges` out of `data.source.csv.covariates`"
             raise ConfigError(what, got=f"`model.name: {config.name}`", expected="hetero_cell", do=do)
-        learned_from = config.conditions_of_strength()
+        learned_from = config.covariates_of_activity()
         shown = [name for name in self.seen if name not in learned_from and name != EDGES]
         media = media_table(self.cell, self.seen[MEDIUM]) if MEDIUM in self.seen and self.cell.media else None
         self.register_buffer("media", media, persistent=False)
         tables = None if media is None else {MEDIUM: media}
-        self.conditions = Conditions(self.seen, shown, tables) if shown else None
-        self.curves = bool(config.strength_curves or config.strength_from)
+        self.covariates = CovariateNumbers(self.seen, shown, tables) if shown else None
+        self.curves = bool(config.activity_curves or config.activity_from)
         self.register_buffer("kappa", torch.tensor(HALF_EFFECTS), persistent=False)
-        width = 0 if self.conditions is None else self.conditions.width
+        width = 0 if self.covariates is None else self.covariates.width
         of_gene = width + len(HALF_EFFECTS) * self.curves
         strains = {name: term.width for name, term in surroundings.before.items() if term.width}
         hidden, outputs = surroundings.hidden, surroundings.outputs
@@ -155,16 +155,16 @@ class Covariates(Term):
         set_to_zero(self.shift, self.factor, last, self.linear, *self.to_strain.values())
 
     def fit(self, train: Training, cell: ResidentCell) -> None:
-        values_SC = train.strains.perturbations.conditions
-        if self.conditions is None or values_SC is None:
+        values_SC = train.strains.perturbations.covariates
+        if self.covariates is None or values_SC is None:
             return
-        self.conditions.fit(values_SC)
+        self.covariates.fit(values_SC)
         if self.linear is not None and train.normaliser.kind != "logistic":
-            fit_ridge(self.linear, self.conditions(values_SC), train.normaliser.normalise(train.strains.labels))
+            fit_ridge(self.linear, self.covariates(values_SC), train.normaliser.normalise(train.strains.labels))
 
     def strains(self, genotypes: GenotypeBatch) -> GenotypeBatch:
         """Return the strains with what their covariates do to their graphs: reactions of media, and changed edges."""
-        values_BC = genotypes.conditions
+        values_BC = genotypes.covariates
         if values_BC is None or not self.own_graphs:
             return genotypes
         names = list(self.seen)
@@ -177,7 +177,7 @@ class Covariates(Term):
 
     @torch.inference_mode(False)
     def _edges(self, device: torch.device) -> EdgePerturbations:
-        """Return what each value of the condition `edges` changes, looked up once, as long as none is added."""
+        """Return what each value of the covariate `edges` changes, looked up once, as long as none is added."""
         texts = self.seen[EDGES]
         known = 0 if self._edges_of is None else self._edges_of.num_strains
         if known != len(texts):
@@ -191,7 +191,7 @@ class Covariates(Term):
 
     def see(self, seen: Seen) -> Seen:
         """Move the vectors of changed genes, as they are in these strains, and those of the strains."""
-        numbers_BW = None if self.conditions is None else self.conditions.of(seen.strains)
+        numbers_BW = None if self.covariates is None else self.covariates.of(seen.strains)
         if self.shift is not None and self.factor is not None and self.vector is not None:
             numbers, x_BKH = [], seen.x_BKH
             if numbers_BW is not None:
@@ -208,20 +208,20 @@ class Covariates(Term):
     def finish(self, score_BT: Tensor, seen: Seen) -> Tensor:
         """Add the scores of the covariates alone: where no head sees the whole strain, and the linear one."""
         for layer in (self.alone, self.linear):
-            if layer is not None and self.conditions is not None:
-                score_BT = score_BT + layer(self.conditions.of(seen.strains))
+            if layer is not None and self.covariates is not None:
+                score_BT = score_BT + layer(self.covariates.of(seen.strains))
         return score_BT
 
 
 class Activities(Term):
-    r"""Learn what is left of a strain's genes from some of its conditions, such as an allele or features of a guide.
+    r"""Learn what is left of a strain's genes from some of its covariates, such as an allele or features of a guide.
 
     .. math:: s = \sigma\big(\operatorname{logit}(s_0) + f(c)\big)
 
-    with the network f, which starts at zero, and the strength :math:`s_0` that the table gives, or else the prior. All
-    strains with the same allele have the same strength, and a guide's strength follows from its features, so that no
+    with the network f, which starts at zero, and the activity :math:`s_0` that the table gives, or else the prior. All
+    strains with the same allele have the same activity, and a guide's activity follows from its features, so that no
     measurement has a number of its own. What is deleted stays deleted, and what is not weakened (1 or more) stays so.
-    Where the table gives strengths (``strength_curves``), strains without any delete all of their genes.
+    Where the table gives activities (``activity_curves``), strains without any delete all of their genes.
     """
 
     Config = CovariatesConfig
@@ -230,25 +230,25 @@ class Activities(Term):
 
     def __init__(self, config: CovariatesConfig, surroundings: Surroundings) -> None:
         super().__init__(config, surroundings)
-        self.conditions = Conditions(config.conditions or {}, config.conditions_of_strength())
-        hidden = [config.strength_hidden] if config.strength_hidden else []
-        self.network = mlp([self.conditions.width, *hidden, 1], surroundings.activation, 0.0)
+        self.covariates = CovariateNumbers(config.covariates or {}, config.covariates_of_activity())
+        hidden = [config.activity_hidden] if config.activity_hidden else []
+        self.network = mlp([self.covariates.width, *hidden, 1], surroundings.activation, 0.0)
 
     def start(self) -> None:
         set_to_zero(self.network[-1])
 
     def fit(self, train: Training, cell: ResidentCell) -> None:
-        if (values_SC := train.strains.perturbations.conditions) is not None:
-            self.conditions.fit(values_SC)
+        if (values_SC := train.strains.perturbations.covariates) is not None:
+            self.covariates.fit(values_SC)
 
     def strains(self, genotypes: GenotypeBatch) -> GenotypeBatch:
-        """Return the strains with the strengths that are learned."""
+        """Return the strains with the activities that are learned."""
         given_P = genotypes.activities
-        if given_P is None and self.config.strength_curves:
+        if given_P is None and self.config.activity_curves:
             return genotypes
-        change_P = self.network(self.conditions.of(genotypes)).squeeze(1)[genotypes.strains]
+        change_P = self.network(self.covariates.of(genotypes)).squeeze(1)[genotypes.strains]
         if given_P is None:
-            prior = self.config.strength_prior
+            prior = self.config.activity_prior
             return replace(genotypes, activities=torch.sigmoid(change_P + math.log(prior / (1 - prior))))
         weakened_P = (given_P > 0) & (given_P < 1)
         inside_P = torch.where(weakened_P, given_P, 0.5).to(change_P)
@@ -268,22 +268,22 @@ def fit_ridge(linear: nn.Linear, x_SW: Tensor, y_ST: Tensor) -> None:
             linear.bias[t] = float(ridge.intercept_)
 
 
-def in_media(cell: ResidentCell, genotypes: GenotypeBatch, strengths_BK: Tensor) -> GenotypeBatch:
+def in_media(cell: ResidentCell, genotypes: GenotypeBatch, activities_BK: Tensor) -> GenotypeBatch:
     """Return strains with what their media leave of the reactions that differ between media."""
-    B, K = strengths_BK.shape
-    offsets = torch.arange(B + 1, device=strengths_BK.device) * K
-    reactions = Targets(cell.media_nodes.repeat(B), offsets, K, strengths_BK.reshape(-1))
+    B, K = activities_BK.shape
+    offsets = torch.arange(B + 1, device=activities_BK.device) * K
+    reactions = Targets(cell.media_nodes.repeat(B), offsets, K, activities_BK.reshape(-1))
     return replace(genotypes, reactions=reactions)
 
 
 def media_table(cell: ResidentCell, names: Sequence[str]) -> Tensor:
-    """Return the strengths of the nodes that differ between media, [M, K], in the order of ``names``."""
+    """Return the activities of the nodes that differ between media, [M, K], in the order of ``names``."""
     known = cell.media
     for name in names:
         if name not in known:
             what, do = f"the cell graph does not know the medium '{name}' of the strains", "add it to `cell.media`"
             raise ConfigError(what, expected=f"among {listing(known)}", do=did_you_mean(name, known, do))
-    return cell.media_strengths[[known.index(name) for name in names]]
+    return cell.media_activities[[known.index(name) for name in names]]
 
 
 def set_to_zero(*layers: nn.Module | None) -> None:

@@ -101,10 +101,10 @@ class Link(Term):
     bounded       :math:`1 + \eta` between what measured strains say  0 to 1                the worst decides
     ============  ==================================================  ====================  =======================
 
-    ``auto`` is ``minimum`` for phenotypes that look like a fitness, or ``saturation`` where strains have strengths or
-    conditions, and ``identity`` for all others: scores of interactions, and classes, whose link is the normaliser's
+    ``auto`` is ``minimum`` for phenotypes that look like a fitness, or ``saturation`` where strains have activities or
+    covariates, and ``identity`` for all others: scores of interactions, and classes, whose link is the normaliser's
     (``data.normalise: logistic``). Strains lose reactions, or genes where the model reads no reactions; that decides
-    which measured strains are parts of a strain. A model that was trained on strains with strengths or conditions
+    which measured strains are parts of a strain. A model that was trained on strains with activities or covariates
     compares them with none, because parts of strains are told by what they lack, which does not say how weak they are,
     or in which medium.
 
@@ -135,7 +135,7 @@ class Link(Term):
     def fit(self, train: Training, cell: ResidentCell) -> None:
         """Take each phenotype's link, the units, and the strains to compare with."""
         strains, names = train.strains, list(train.strains.phenotypes)
-        deletions = strains.strengths is None and not strains.conditions
+        deletions = strains.activities is None and not strains.covariates
         auto = "minimum" if deletions else "saturation"
         pairs = zip(names, train.fitness_like, strict=True)
         links = [_link_of(self.link, name, auto, fitness_like=like) for name, like in pairs]
@@ -167,12 +167,12 @@ class Link(Term):
         """
         if self.measured is None:
             return None
-        beyond = not genotypes.deletes_only or genotypes.conditions is not None
+        beyond = not genotypes.deletes_only or genotypes.covariates is not None
         if beyond and not len(self.measured.genes):
             unbounded_BT = torch.full_like(like_BT, torch.inf)
             return unbounded_BT, -unbounded_BT
-        do = "leave strengths such as `:0.3` out, or train with `model.link: saturation`"
-        genotypes.refuse_strengths(f"`model.link: {self.link}`, which compares lost parts", do)
+        do = "leave activities such as `:0.3` out, or train with `model.link: saturation`"
+        genotypes.refuse_activities(f"`model.link: {self.link}`, which compares lost parts", do)
         if self.training and self.link == "bounded":
             # A strain with new genes has few bounds, so that a model must not learn to rely on them.
             return torch.full_like(like_BT, WILD_TYPE), torch.zeros_like(like_BT)

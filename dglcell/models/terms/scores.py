@@ -184,7 +184,7 @@ class Operator(OfVector):
         x_NH, genotypes = seen.wild_type[GENE], seen.strains
         keep_NB = keep_nodes(len(x_NH), genotypes.perturbations.nodes[GENE])
         left_NB = None if genotypes.activities is None else activities(seen.cell, genotypes)[GENE]
-        kept = Kept(torch.ones_like(keep_NB[:, :1]), keep_NB, strengths_NB=left_NB)
+        kept = Kept(torch.ones_like(keep_NB[:, :1]), keep_NB, activities_NB=left_NB)
         p_N1, change_NB = pooling_shares(self.pooling.gate(x_NH), kept)
         # Shares sum to one before and after, so that rows may be centred: small sums lose no digits. All are zero in a
         # strain that keeps no gene.

@@ -32,38 +32,38 @@ class EdgeRows:
     Attributes:
         graph: a graph of DGL with E edges.
         weight: [E] fixed weights; None where edges have none.
-        strength: [E] what is left of each edge, which includes what is left of its source, or [E, C] for C columns;
+        activity: [E] what is left of each edge, which includes what is left of its source, or [E, C] for C columns;
             None where it is all.
     """
 
     graph: DGLGraph
     weight: Tensor | None
-    strength: Tensor | None
+    activity: Tensor | None
     _made: dict[tuple[float, float], Tensor] = field(default_factory=dict, repr=False)
 
     @cached_property
     def factor(self) -> Tensor | None:
         """Return what messages are multiplied by, [E] or [E, C]; None where it is 1."""
-        if self.weight is None or self.strength is None:
-            return self.strength if self.weight is None else self.weight
-        return self.strength * self.weight.view(-1, *[1] * (self.strength.dim() - 1))
+        if self.weight is None or self.activity is None:
+            return self.activity if self.weight is None else self.weight
+        return self.activity * self.weight.view(-1, *[1] * (self.activity.dim() - 1))
 
     @cached_property
     def in_degrees(self) -> Tensor:
-        """Return the sums of strengths over in-edges, [M] or [M, C]; the numbers of in-edges where all is left."""
-        if self.strength is None:
+        """Return the sums of activities over in-edges, [M] or [M, C]; the numbers of in-edges where all is left."""
+        if self.activity is None:
             counts: Tensor = self.graph.in_degrees()
             return counts
-        return _summed(self.strength, self.graph.edges()[1].long(), self.graph.num_dst_nodes())
+        return _summed(self.activity, self.graph.edges()[1].long(), self.graph.num_dst_nodes())
 
     def dividing_by(self, powers: tuple[float, float]) -> Tensor:
-        """Return weights with which modules that divide by degrees of ``graph`` divide by strengths, [E] or [E, C].
+        """Return weights with which modules that divide by degrees of ``graph`` divide by activities, [E] or [E, C].
 
-        Such a module divides by an in-degree d to the first power, where the sum of strengths d' is right. Its weights
+        Such a module divides by an in-degree d to the first power, where the sum of activities d' is right. Its weights
         are multiplied by (d / d') to this power; likewise for out-degrees and the second one.
         """
         if powers not in self._made:
-            assert self.strength is not None
+            assert self.activity is not None
             factor = self.factor
             assert factor is not None
             source, destination = (ends.long() for ends in self.graph.edges())
@@ -71,7 +71,7 @@ class EdgeRows:
                 more = _ratio(self.graph.in_degrees(), self.in_degrees)
                 factor = factor * more[destination] ** powers[0]
             if powers[1]:
-                more = _ratio(self.graph.out_degrees(), _summed(self.strength, source, self.graph.num_src_nodes()))
+                more = _ratio(self.graph.out_degrees(), _summed(self.activity, source, self.graph.num_src_nodes()))
                 factor = factor * more[source] ** powers[1]
             self._made[powers] = factor
         return self._made[powers]
@@ -135,7 +135,7 @@ class GraphStrategy(ABC):
             return self._none(relation, states)
         factor = edges.factor
         y = ops.copy_u_sum(edges.graph, x) if factor is None else ops.u_mul_e_sum(edges.graph, x, factor.unsqueeze(-1))
-        if reduce == "mean":  # weighted by strengths, not by the number of edges
+        if reduce == "mean":  # weighted by activities, not by the number of edges
             degree = edges.in_degrees.to(x.dtype).unsqueeze(-1)
             y = y / torch.where(degree == 0, 1, degree)
         return self.states(y)
@@ -154,9 +154,9 @@ class GraphStrategy(ABC):
         assert flat[1] is not None
         logits = score(flat[0], flat[1], flat[2]).unflatten(0, shape)
         gone = torch.zeros_like(logits[..., :1], dtype=torch.bool)
-        if edges.strength is not None:
-            gone = (edges.strength == 0).unsqueeze(-1)
-            logits = logits + edges.strength.unsqueeze(-1).masked_fill(gone, 1).log()
+        if edges.activity is not None:
+            gone = (edges.activity == 0).unsqueeze(-1)
+            logits = logits + edges.activity.unsqueeze(-1).masked_fill(gone, 1).log()
         logits = logits.masked_fill(gone, torch.finfo(logits.dtype).min)
         share = ops.edge_softmax(edges.graph, logits).masked_fill(gone, 0)
         values = values.unflatten(-1, (share.shape[-1], -1)).contiguous()
@@ -178,7 +178,7 @@ class GraphStrategy(ABC):
 
 
 class EdgeMask(GraphStrategy):
-    """Aggregate with masked weights [E, C] of edges, so that any edge of any strain can have its own strength.
+    """Aggregate with masked weights [E, C] of edges, so that any edge of any strain can have its own activity.
 
     They are made once a batch, for all layers, and take 4 · E · C bytes in single precision.
     """
@@ -188,10 +188,10 @@ class EdgeMask(GraphStrategy):
         edges, changes = self.cell[relation], self.changes.get(relation)
         source, destination = (self.kept[node_type].columns(dtype) for node_type in (relation[0], relation[2]))
         # A weakened node receives as ever.
-        strength_EC = source[edges.src] * (destination[edges.dst] != 0)
-        strength_EC = strength_EC if changes is None else changes.put_into(strength_EC)
+        activity_EC = source[edges.src] * (destination[edges.dst] != 0)
+        activity_EC = activity_EC if changes is None else changes.put_into(activity_EC)
         weight = None if edges.weight is None else edges.weight.to(dtype)
-        return EdgeRows(self.cell.heterograph()[relation], weight, strength_EC)
+        return EdgeRows(self.cell.heterograph()[relation], weight, activity_EC)
 
     def rows(self, states: WholeStates) -> Tensor:
         return states.columns.contiguous()
@@ -216,7 +216,7 @@ class EdgeSubgraph(GraphStrategy):
         """Return the reduced graphs of the wild type and of every strain, with node numbers as in the cell graph.
 
         Fixed weights of edges are in ``edata["weight"]``, and what strains leave of changed edges in
-        ``edata["strength"]``.
+        ``edata["activity"]``.
         """
         # Numbers of 32 bits halve what a batch takes.
         wild_type = self.cell.heterograph(torch.int32)
@@ -238,20 +238,20 @@ class EdgeSubgraph(GraphStrategy):
             surviving[relation] = alive.nonzero().squeeze(1)
         ids = {relation: edges.to(wild_type.idtype) for relation, edges in surviving.items()}
         graph = import_dgl().edge_subgraph(wild_type, ids, relabel_nodes=False, store_ids=False)
-        for relation, strength in left.items():
-            graph.edges[relation].data["strength"] = strength[surviving[relation]]
+        for relation, activity in left.items():
+            graph.edges[relation].data["activity"] = activity[surviving[relation]]
         return graph
 
     def find_rows(self, relation: Relation, dtype: torch.dtype) -> EdgeRows:
-        """Return the edges of all columns, with weights and strengths of edges times those of their sources."""
+        """Return the edges of all columns, with weights and activities of edges times those of their sources."""
         graph = self.batched[relation]
         known = graph.edata
-        weight, strength = (known[name].to(dtype) if name in known else None for name in (WEIGHT, "strength"))
+        weight, activity = (known[name].to(dtype) if name in known else None for name in (WEIGHT, "activity"))
         source = self.kept[relation[0]]
-        if source.strengths_NB is not None:
+        if source.activities_NB is not None:
             of_sources = source.columns(dtype).T.flatten()[graph.edges()[0].long()]
-            strength = of_sources if strength is None else of_sources * strength
-        return EdgeRows(graph, weight, strength)
+            activity = of_sources if activity is None else of_sources * activity
+        return EdgeRows(graph, weight, activity)
 
     def rows(self, states: WholeStates) -> Tensor:
         return states.graph_rows

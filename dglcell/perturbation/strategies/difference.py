@@ -63,7 +63,7 @@ class Difference(NodeMask):
             loss_K1 = (base_K1 - strains_K1) / (base_K1 * strains_K1)
             sums_KH = sums_KH / strains_K1 + base_KH * loss_K1
             base_MH, base_KH = base_MH / base_M1, base_KH / base_K1
-            if self.kept[relation[0]].strengths_NB is not None:
+            if self.kept[relation[0]].activities_NB is not None:
                 own_KH, all_K1 = self._own_listed_sums(relation, states, sources, targets)
                 little_K1 = (FEW_LEFT * strains_K1 < base_K1) & all_K1
                 sums_KH = torch.where(little_K1, own_KH / strains_K1 - base_KH, sums_KH)
@@ -99,7 +99,7 @@ class Difference(NodeMask):
         return RowIndex(reached_MB & kept.base_N1)
 
     def _sent_by(self, kept: Kept, states: DifferenceStates, delta_NBH: Tensor | None) -> Tensor:
-        if delta_NBH is None or kept.strengths_NB is not None:
+        if delta_NBH is None or kept.activities_NB is not None:
             return super()._sent_by(kept, states, delta_NBH)
         return replace_lost(kept, states.base_NH, delta_NBH)
 

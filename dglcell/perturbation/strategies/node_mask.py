@@ -19,7 +19,7 @@ FEWER = 2
 """Lost nodes are listed where a state has at least this multiple of them as columns."""
 
 FEW_LEFT = 2
-"""Little is left of a node's sources where the base has more than this multiple of their strengths."""
+"""Little is left of a node's sources where the base has more than this multiple of their activities."""
 
 
 class NodeMask:
@@ -78,7 +78,7 @@ class NodeMask:
         """
         kept = self.kept[relation[2]]
         fuses = reduce == "sum" and knows_who_is_lost(self.kernel, base_MH.device.type)
-        fuses &= self.kept[relation[0]].strengths_NB is None
+        fuses &= self.kept[relation[0]].activities_NB is None
         if fuses:
             return base_MH, self._masked_sums(relation, states, base_MH)
         sums_MBH = self._summed_differences(relation, states)
@@ -88,7 +88,7 @@ class NodeMask:
             per_edge_MB1 = (1 / strains_MB).to(sums_MBH.dtype).unsqueeze(-1)
             sums_MBH = sums_MBH * per_edge_MB1 + base_MH.to(sums_MBH.dtype).unsqueeze(1) * loss_MB
             base_MH = base_MH / base_M1
-            if self.kept[relation[0]].strengths_NB is not None:
+            if self.kept[relation[0]].activities_NB is not None:
                 means_MBH = self._own_sums(relation, states) / strains_MB.unsqueeze(-1)
                 little_MB1 = (FEW_LEFT * strains_MB < base_M1).unsqueeze(-1)
                 sums_MBH = torch.where(little_MB1, (means_MBH - base_MH.unsqueeze(1)).to(sums_MBH.dtype), sums_MBH)
@@ -145,7 +145,7 @@ class NodeMask:
     def degrees(self, relation: Relation, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Return the weights of surviving in-edges of the base, [M, 1], and of strains, [M, B]; 1 if there is none.
 
-        An edge weighs as much as the strength of its source; edges are counted where nothing is weakened.
+        An edge weighs as much as the activity of its source; edges are counted where nothing is weakened.
         """
         if relation not in self._degrees:
             edges, kept = self.cell[relation], self.kept[relation[0]]

@@ -55,9 +55,9 @@ def kuzmin(
     return [query, alleles, array, allele, kind, score, score, p, 0.9, 0.95, fitness, sd]
 
 
-def costanzo(query: str, array: str, condition: str, score: Cell, p: Cell, fitness: Cell, sd: Cell) -> list[Cell]:
+def costanzo(query: str, array: str, covariate: str, score: Cell, p: Cell, fitness: Cell, sd: Cell) -> list[Cell]:
     """Return a row of a Costanzo table."""
-    return [query, query[:7].lower(), array, array[:7].lower(), condition, score, p, 1.0252, 0.6861, fitness, sd]
+    return [query, query[:7].lower(), array, array[:7].lower(), covariate, score, p, 1.0252, 0.6861, fitness, sd]
 
 
 def text(header: Sequence[str], rows: Sequence[Row]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dglcell.cli import main
-from dglcell.data.changes import strength_of
+from dglcell.data.changes import activity_of
 from dglcell.data.sources.csv_table import CsvConfig, load_csv
 from dglcell.errors import DataError, GenotypeError
 from dglcell.files.atomic import no_formula
@@ -69,11 +69,11 @@ def test_computed_formulas_are_read(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("text", ["1_000", "0_1", "1_0,5"])
-def test_underscores_stand_in_no_strength(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(GenotypeError, match=f"a strength is no amount\n  got:      '{text}'"):
-        strength_of(text)
+def test_underscores_stand_in_no_activity(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(GenotypeError, match=f"an activity is no amount\n  got:      '{text}'"):
+        activity_of(text)
     with pytest.raises(SystemExit):
-        main(["predict", "ecoli-core", "--all-singles", "--strength", "0_1", "-o", "out.csv"])
+        main(["predict", "ecoli-core", "--all-singles", "--activity", "0_1", "-o", "out.csv"])
     assert "'0_1' is not numbers such as" in capsys.readouterr().err
 
 
@@ -100,7 +100,7 @@ def test_how_much_of_a_gene_is_lost_is_no_phenotype(
     assert main(["init", "mine", "--table", "t.csv", "--cell", "textbook"]) == 2
     said = capsys.readouterr().err
     assert message in said
-    assert "do:       write what is left, e.g. 0.3 for a knockdown of 70 %, into a column `strengths`" in said
+    assert "do:       write what is left, e.g. 0.3 for a knockdown of 70 %, into a column `activities`" in said
     with pytest.raises(DataError, match=re.escape(message)):
         load_csv(CsvConfig(path="t.csv", genes=["gene_1"], phenotypes={"x": column}))
 

@@ -152,7 +152,7 @@ SCREEN = """\
 experiment: {name: screen}
 cell: {model: textbook}
 data:
-  source: {name: insilico, insilico: {strengths: [0, 0.1, 0.3, 0.5, 0.8], triples: "20000", processes: 2}}
+  source: {name: insilico, insilico: {activities: [0, 0.1, 0.3, 0.5, 0.8], triples: "20000", processes: 2}}
 """
 
 

@@ -81,19 +81,19 @@ def test_blocked_reactions_are_those_whose_rule_cobra_finds_false(
 def test_a_reaction_is_as_strong_as_its_best_complex(
     texts: list[str], genes: list[int], numbers: int, size: int
 ) -> None:
-    model, strengths = model_of(texts), (0.0, 0.3, 0.5, 1.0)
-    rules = replace(KnockoutRules.of(model), strengths=strengths)
+    model, activities = model_of(texts), (0.0, 0.3, 0.5, 1.0)
+    rules = replace(KnockoutRules.of(model), activities=activities)
     chosen = [numbers // 4**place % 4 for place in range(size)]
     alleles = np.array([[4 * gene + number for gene, number in zip(genes[:size], chosen, strict=True)]], dtype=np.int32)
-    left = {rules.genes[gene]: strengths[number] for gene, number in zip(genes[:size], chosen, strict=True)}
+    left = {rules.genes[gene]: activities[number] for gene, number in zip(genes[:size], chosen, strict=True)}
     (lost,) = lost_rules(rules.left_of(alleles), 3)
     found = rules.codes(*unpacked(lost))
     expected = {}
     for i, reaction in enumerate(model.reactions):
-        strength = max(min(left.get(gene, 1.0) for gene in complex_) for complex_ in enzyme_complexes(reaction.gpr))
-        if strength < 1:
-            expected[i] = strength
-    assert {int(code) % len(texts): strengths[code // len(texts)] for code in found} == expected
+        activity = max(min(left.get(gene, 1.0) for gene in complex_) for complex_ in enzyme_complexes(reaction.gpr))
+        if activity < 1:
+            expected[i] = activity
+    assert {int(code) % len(texts): activities[code // len(texts)] for code in found} == expected
 
 
 def test_a_rule_is_in_use_if_one_of_its_reactions_is() -> None:
@@ -172,7 +172,7 @@ def own_growth() -> float:
 
 @pytest.fixture(scope="module")
 def screen() -> Strains:
-    options = {"pairs": "300", "triples": "60", "strengths": [0.3, 0.0, 0.05, 0.7], "media": MEDIA, "processes": 1}
+    options = {"pairs": "300", "triples": "60", "activities": [0.3, 0.0, 0.05, 0.7], "media": MEDIA, "processes": 1}
     return load_insilico(InSilicoConfig(**options))  # type: ignore[arg-type]
 
 
@@ -202,8 +202,8 @@ def test_names_of_genes_and_genes_that_the_model_lacks(tmp_path: Path) -> None:
 
 
 def test_media_may_be_numbers(tmp_path: Path) -> None:
-    conditions = {"acetate": [0.0, 1.0, 0.5], "lactate": [1.0, 1.0, 0.0]}
-    strains = Strains.from_names([[], [], []], conditions=conditions)
+    covariates = {"acetate": [0.0, 1.0, 0.5], "lactate": [1.0, 1.0, 0.0]}
+    strains = Strains.from_names([[], [], []], covariates=covariates)
     uptakes = {"acetate": {"EX_ac_e": 20.0}, "lactate": {"EX_lac__D_e": 10.0}}
     found = growth(strains, tmp_path, media={}, base={"EX_glc__D_e": 0.0}, uptakes=uptakes)
     for value, acetate, lactate in zip(found, (0, 20, 10), (10, 10, 0), strict=True):
@@ -226,7 +226,7 @@ def test_media_may_be_numbers(tmp_path: Path) -> None:
 def test_what_cannot_be_computed_says_why(
     tmp_path: Path, config: dict[str, object], error: type[DglcellError], message: str
 ) -> None:
-    strains = Strains.from_names([["b0008"], []], conditions={"medium": ["own", "fructose"]})
+    strains = Strains.from_names([["b0008"], []], covariates={"medium": ["own", "fructose"]})
     with pytest.raises(error, match=message):
         growth(strains, tmp_path, **config)
 
@@ -235,7 +235,7 @@ def test_the_column_is_a_covariate_and_says_how_it_was_made(tmp_path: Path) -> N
     computed = Computed.of(FbaConfig(processes=1), {}, CellConfig(model="textbook"))
     strains = Strains.from_names([["b0008"], ["b0720"]], phenotypes={"growth": [1.0, 0.5]})
     made = computed.add(strains, Work(None, tmp_path))
-    assert (made.conditions, made.computed) == ({"fba_growth": ()}, ("fba_growth",))
+    assert (made.covariates, made.computed) == ({"fba_growth": ()}, ("fba_growth",))
     assert made.provenance.parameters[COMPUTED]["fba_growth"]["model"] == "textbook"
     assert "textbook.xml.gz" in made.provenance.files
     assert made.sha256 != strains.sha256

@@ -17,7 +17,7 @@ from cobra.io import load_model
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.data.columns import CONDITION
+from dglcell.data.columns import COVARIATE
 from dglcell.data.sources import fba
 from dglcell.data.sources.config import InSilicoConfig
 from dglcell.data.sources.fba import FluxSolver
@@ -243,7 +243,7 @@ MEDIA: dict[str, dict[str, float]] = {
     "anaerobic": {"EX_o2_e": 0.0},
     "pyruvate": {"EX_glc__D_e": 0.0, "EX_pyr_e": 20.0},
 }
-STRENGTHS = [0.3, 0.0, 0.05, 1.0, 0.7]
+ACTIVITIES = [0.3, 0.0, 0.05, 1.0, 0.7]
 
 
 def screen(**options: object) -> Strains:
@@ -252,12 +252,12 @@ def screen(**options: object) -> Strains:
 
 @pytest.fixture(scope="module")
 def table() -> Strains:
-    return screen(pairs="300", triples="60", strengths=STRENGTHS, media=MEDIA)
+    return screen(pairs="300", triples="60", activities=ACTIVITIES, media=MEDIA)
 
 
 def listed(table: Strains) -> Iterator[tuple[dict[str, float], str, float]]:
-    """Yield gene → strength, medium and fitness of every strain."""
-    (column,) = (column for column in table.columns if column.kind == CONDITION)
+    """Yield gene → activity, medium and fitness of every strain."""
+    (column,) = (column for column in table.columns if column.kind == COVARIATE)
     left = table.left()
     for s, (a, b) in enumerate(zip(table.offsets[:-1], table.offsets[1:], strict=True)):
         genes = [table.names[gene] for gene in table.targets[a:b]]
@@ -280,12 +280,12 @@ def ranges(model: Model) -> dict[str, tuple[float, float]]:
 def weaken(model: Model, left: Mapping[str, float], needed: Mapping[str, tuple[float, float]]) -> None:
     for reaction in model.reactions:
         complexes = enzyme_complexes(reaction.gpr)
-        strength = max((min(left.get(gene, 1.0) for gene in genes) for genes in complexes), default=1.0)
-        if strength < 1:
+        activity = max((min(left.get(gene, 1.0) for gene in genes) for genes in complexes), default=1.0)
+        if activity < 1:
             backward, forward = needed[reaction.id]
             reaction.bounds = (
-                max(reaction.lower_bound, -strength * backward),
-                min(reaction.upper_bound, strength * forward),
+                max(reaction.lower_bound, -activity * backward),
+                min(reaction.upper_bound, activity * forward),
             )
 
 
@@ -320,10 +320,10 @@ def test_the_table_has_every_strain_in_every_medium_and_the_wild_type(table: Str
     by_medium = [[left for left, _, _ in strains[i * third : (i + 1) * third]] for i in range(3)]
     assert by_medium[0] == by_medium[1] == by_medium[2]
     assert by_medium[0][0] == {}
-    singles = {(gene, round(strength, 6)) for left in by_medium[0][1:686] for gene, strength in left.items()}
-    assert singles == {(gene, strength) for gene in table.names for strength in STRENGTHS}
-    drawn = [strength for left in by_medium[0][686:] for strength in left.values()]
-    assert np.bincount(np.searchsorted(sorted(STRENGTHS), np.round(drawn, 6))).min() > 100
+    singles = {(gene, round(activity, 6)) for left in by_medium[0][1:686] for gene, activity in left.items()}
+    assert singles == {(gene, activity) for gene in table.names for activity in ACTIVITIES}
+    drawn = [activity for left in by_medium[0][686:] for activity in left.values()]
+    assert np.bincount(np.searchsorted(sorted(ACTIVITIES), np.round(drawn, 6))).min() > 100
     assert list(table.phenotypes) == ["fitness"]
     counts = table.provenance.counts
     assert counts["strains"] == len(table)
@@ -345,13 +345,13 @@ def test_the_wild_type_grows_as_in_cobra(table: Strains) -> None:
     assert wild["own"] == 1
 
 
-def test_strength_0_is_the_deletion_and_1_the_wild_type(table: Strains) -> None:
+def test_activity_0_is_the_deletion_and_1_the_wild_type(table: Strains) -> None:
     deletions = screen(pairs="100")
-    zero = screen(pairs="100", strengths=[0.0])
+    zero = screen(pairs="100", activities=[0.0])
     assert np.array_equal(zero.targets, deletions.targets)
     assert np.array_equal(zero.phenotypes["fitness"], deletions.phenotypes["fitness"])
-    assert zero.strengths is not None
-    assert not zero.strengths.any()
+    assert zero.activities is not None
+    assert not zero.activities.any()
     alone = {
         gene: fitness
         for [gene], fitness in zip(deletions.genotypes[:137], deletions.phenotypes["fitness"][:137], strict=True)
@@ -365,13 +365,13 @@ def test_strength_0_is_the_deletion_and_1_the_wild_type(table: Strains) -> None:
             assert fitness == alone[next(iter(left))]
             checked += 1
     assert checked == 137
-    assert (screen(pairs="20", strengths=[1.0]).phenotypes["fitness"] == 1).all()
+    assert (screen(pairs="20", activities=[1.0]).phenotypes["fitness"] == 1).all()
 
 
 def test_media_with_deletions_only() -> None:
     table = screen(pairs="50", media=MEDIA)
     plain = screen(pairs="50")
-    assert table.strengths is None
+    assert table.activities is None
     third = len(table) // 3
     assert np.array_equal(table.phenotypes["fitness"][1:third], plain.phenotypes["fitness"])
     assert np.array_equal(table.targets[: len(plain.targets)], plain.targets)
@@ -381,7 +381,7 @@ def test_media_with_deletions_only() -> None:
 def test_result_does_not_depend_on_the_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fba, "PROBE", 5)
     monkeypatch.setattr(fba, "WORTHWHILE_SECONDS", 0.0)
-    options = {"pairs": "40", "strengths": [0.0, 0.4], "media": {"anaerobic": MEDIA["anaerobic"]}}
+    options = {"pairs": "40", "activities": [0.0, 0.4], "media": {"anaerobic": MEDIA["anaerobic"]}}
     assert screen(**options).sha256 == screen(**options, processes=2).sha256
 
 
@@ -395,7 +395,7 @@ def test_what_the_solver_cannot_tell_is_left_out_and_said(
         FluxSolver, "_largest", lambda of, lp, j, sign: float("nan") if j == lost else largest(of, lp, j, sign)
     )
     with caplog.at_level(logging.WARNING, logger="dglcell"):
-        table = screen(pairs="none", strengths=[0.0, 0.5])
+        table = screen(pairs="none", activities=[0.0, 0.5])
     assert not np.isnan(table.phenotypes["fitness"]).any()
     assert len(table) == 2 * 137 - 1 == table.provenance.counts["strains"]
     of_eno = [gene for gene, left in zip(table.genotypes, table.left().tolist(), strict=True) if left == 0.5]
@@ -411,11 +411,14 @@ def test_what_the_solver_cannot_tell_is_left_out_and_said(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"strengths": [0.0, 1.5]}, r"`data.source.insilico.strengths` holds a number that is no strength of a screen"),
-        ({"strengths": [-0.5]}, r"no strength of a screen\n  got:      -0.5\n.*0 for a deletion, or 1e-06 to 1"),
-        ({"strengths": [1e-9]}, "no strength of a screen"),
-        ({"strengths": [0.5, 0.5]}, "`data.source.insilico.strengths` lists 0.5 twice"),
-        ({"strengths": list(np.linspace(0.1, 1, 101))}, "strengths` lists too many"),
+        (
+            {"activities": [0.0, 1.5]},
+            r"`data.source.insilico.activities` holds a number that is no activity of a screen",
+        ),
+        ({"activities": [-0.5]}, r"no activity of a screen\n  got:      -0.5\n.*0 for a deletion, or 1e-06 to 1"),
+        ({"activities": [1e-9]}, "no activity of a screen"),
+        ({"activities": [0.5, 0.5]}, "`data.source.insilico.activities` lists 0.5 twice"),
+        ({"activities": list(np.linspace(0.1, 1, 101))}, "activities` lists too many"),
         ({"media": {"m": {"EX_o2_e": -2.0}}}, "`data.source.insilico.media.m.EX_o2_e` is no uptake"),
         ({"media": {"m": {"EX_o2": 2.0}}}, "`data.source.insilico.media.m` names no exchange reaction"),
         (
@@ -424,7 +427,7 @@ def test_what_the_solver_cannot_tell_is_left_out_and_said(
         ),
     ],
 )
-def test_wrong_strengths_are_refused(options: dict[str, object], message: str) -> None:
+def test_wrong_activities_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         screen(**options)
 

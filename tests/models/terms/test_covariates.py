@@ -1,4 +1,4 @@
-"""What models see of conditions, and strengths that are learned from them."""
+"""What models see of covariates, and activities that are learned from them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dglcell.models.cell_model import CellModel, HeteroCell, SetOperator
 from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
 from dglcell.models.model import StrainModel
 from dglcell.models.terms.config import CovariatesConfig
-from dglcell.models.terms.covariates import Activities, Conditions, Covariates
+from dglcell.models.terms.covariates import Activities, CovariateNumbers, Covariates
 from dglcell.models.terms.link import Link
 from dglcell.models.terms.term import Seen, Surroundings, Training
 from dglcell.perturbation.genotype import GenotypeBatch
@@ -27,14 +27,14 @@ from tests.random_cells import resident_cell, textbook_cell
 SEEN = {"medium": ["LB", "MOPS"], "temperature": [], "allele": ["a-1", "a-2", "b-1"]}
 
 
-def batch(strains: list[Any], conditions: list[list[float]]) -> GenotypeBatch:
+def batch(strains: list[Any], covariates: list[list[float]]) -> GenotypeBatch:
     made = GenotypeBatch.from_lists(strains)
-    return replace(made, conditions=torch.tensor(conditions))
+    return replace(made, covariates=torch.tensor(covariates))
 
 
 def learned(**changes: Any) -> Activities:
-    """Return a new term that learns strengths from the allele."""
-    config = CovariatesConfig(conditions=SEEN, strength_from=["allele"], **changes)
+    """Return a new term that learns activities from the allele."""
+    config = CovariatesConfig(covariates=SEEN, activity_from=["allele"], **changes)
     made = Activities(config, around())
     made.start()
     return made
@@ -49,32 +49,32 @@ def around(*before: str, hidden: int = 4) -> Surroundings:
 
 
 def test_numbers_are_standardised_and_categories_are_one_among_zeros() -> None:
-    conditions = Conditions(SEEN)
+    covariates = CovariateNumbers(SEEN)
     values = torch.tensor([[0.0, 30.0, 2.0], [1.0, 34.0, 0.0]])
-    conditions.fit(values)
-    assert conditions.width == 6
-    assert conditions(values).tolist() == [[1, 0, -1, 0, 0, 1], [0, 1, 1, 1, 0, 0]]
-    unknown = conditions(torch.tensor([[-1.0, 32.0, 7.0]]))
+    covariates.fit(values)
+    assert covariates.width == 6
+    assert covariates(values).tolist() == [[1, 0, -1, 0, 0, 1], [0, 1, 1, 1, 0, 0]]
+    unknown = covariates(torch.tensor([[-1.0, 32.0, 7.0]]))
     assert unknown.tolist() == [[0, 0, 0, 0, 0, 0]]
-    constant = Conditions({"temperature": []})
+    constant = CovariateNumbers({"temperature": []})
     constant.fit(torch.full((5, 1), 37.0))
     assert constant(torch.tensor([[37.0], [38.0]])).tolist() == [[0], [1]]
 
 
-@given(strength=st.floats(0.01, 0.99), prior=st.floats(0.05, 0.95))
-def test_learned_strengths_begin_at_those_of_the_table_or_the_prior(strength: float, prior: float) -> None:
-    term = learned(strength_hidden=4, strength_prior=prior)
-    given_strengths = term.strains(batch([{0: 0.0, 1: strength}, {2: 1.5}], [[0, 30, 0], [1, 30, 1]])).activities
-    assert given_strengths is not None
-    torch.testing.assert_close(given_strengths.float(), torch.tensor([0.0, strength, 1.5]), rtol=1e-4, atol=1e-6)
+@given(activity=st.floats(0.01, 0.99), prior=st.floats(0.05, 0.95))
+def test_learned_activities_begin_at_those_of_the_table_or_the_prior(activity: float, prior: float) -> None:
+    term = learned(activity_hidden=4, activity_prior=prior)
+    given_activities = term.strains(batch([{0: 0.0, 1: activity}, {2: 1.5}], [[0, 30, 0], [1, 30, 1]])).activities
+    assert given_activities is not None
+    torch.testing.assert_close(given_activities.float(), torch.tensor([0.0, activity, 1.5]), rtol=1e-4, atol=1e-6)
     none_given = term.strains(batch([[0, 1], [2]], [[0, 30, 0], [1, 30, 1]])).activities
     assert none_given is not None
     torch.testing.assert_close(none_given, torch.full((3,), prior), rtol=1e-4, atol=1e-6)
 
 
-def test_strains_with_one_allele_have_one_strength_and_it_is_learned() -> None:
+def test_strains_with_one_allele_have_one_activity_and_it_is_learned() -> None:
     torch.manual_seed(0)
-    term = learned(strength_hidden=0, strength_prior=0.2)
+    term = learned(activity_hidden=0, activity_prior=0.2)
     strains = batch([[0], [1], [0]], [[0, 30, 0], [1, 30, 1], [1, 37, 0]])
     optimiser = torch.optim.Adam(term.parameters(), 0.1)
     for _ in range(300):
@@ -89,7 +89,7 @@ def test_strains_with_one_allele_have_one_strength_and_it_is_learned() -> None:
 
 def models(**changes: Any) -> list[StrainModel]:
     cell = resident_cell({("gene", "physical", "gene"): ([0, 1, 2, 3], [1, 2, 3, 0])}, {"gene": 4})
-    small: dict[str, Any] = {"hidden": 8, "layers": 1, "local_heads": 2, "conditions": SEEN, **changes}
+    small: dict[str, Any] = {"hidden": 8, "layers": 1, "local_heads": 2, "covariates": SEEN, **changes}
     pair = [
         HeteroCell(cell, HeteroCellConfig(**small, pool=["gene"]), 2),
         SetOperator(cell, SetOperatorConfig(**small, operator="both"), 2),
@@ -99,7 +99,7 @@ def models(**changes: Any) -> list[StrainModel]:
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_a_new_model_ignores_conditions_and_a_trained_one_does_not(number: int) -> None:
+def test_a_new_model_ignores_covariates_and_a_trained_one_does_not(number: int) -> None:
     model = models()[number]
     strains: list[list[int]] = [[0, 1], [2], []]
     here = batch(strains, [[0, 30, 0]] * 3)
@@ -111,12 +111,12 @@ def test_a_new_model_ignores_conditions_and_a_trained_one_does_not(number: int) 
             parameter.normal_()
     apart = (model(here).phenotypes - model(there).phenotypes).abs().sum(1)
     assert (apart > 1e-4).all(), "the wild type differs between media, too"
-    assert model(replace(batch([], [[0, 30, 0]]), conditions=torch.zeros(0, 3))).phenotypes.shape == (0, 2)
+    assert model(replace(batch([], [[0, 30, 0]]), covariates=torch.zeros(0, 3))).phenotypes.shape == (0, 2)
 
 
 def test_a_linear_part_begins_as_the_ridge_of_labels_on_covariates() -> None:
     seen = {"fba_growth": [], "medium": ["LB", "MOPS"]}
-    term = Covariates(CovariatesConfig(conditions=seen, linear_covariates=True), around("genes"))
+    term = Covariates(CovariatesConfig(covariates=seen, linear_covariates=True), around("genes"))
     term.start()
     growth, medium = torch.randn(200), torch.arange(200) % 2
     labels_ST = (5 + 3 * growth - 2 * medium)[:, None]
@@ -133,25 +133,25 @@ def test_a_linear_part_begins_as_the_ridge_of_labels_on_covariates() -> None:
         HeteroCellConfig(linear_covariates=True, link="log").validate()
 
 
-def test_strains_without_conditions_are_refused() -> None:
+def test_strains_without_covariates_are_refused() -> None:
     model = models()[0]
-    with pytest.raises(DataError, match="the model sees conditions, and these strains have none"):
+    with pytest.raises(DataError, match="the model sees covariates, and these strains have none"):
         model(GenotypeBatch.from_lists([[0]]))
-    with pytest.raises(ConfigError, match=r"`model.strength_from` names a condition that strains do not have: 'guide'"):
-        SetOperator(model.cell, SetOperatorConfig(hidden=8, local_heads=2, strength_from=["guide"]), 1)
+    with pytest.raises(ConfigError, match=r"`model.activity_from` names a covariate that strains do not have: 'guide'"):
+        SetOperator(model.cell, SetOperatorConfig(hidden=8, local_heads=2, activity_from=["guide"]), 1)
 
 
-def test_strengths_are_learned_from_conditions_that_strains_have() -> None:
-    with pytest.raises(ConfigError, match=r"`model.strength_from` names a condition that strains do not have: 'guide'"):
-        HeteroCellConfig(strength_from=["guide"], conditions={"allele": ["a", "b"]}).validate()
+def test_activities_are_learned_from_covariates_that_strains_have() -> None:
+    with pytest.raises(ConfigError, match=r"`model.activity_from` names a covariate that strains do not have: 'guide'"):
+        HeteroCellConfig(activity_from=["guide"], covariates={"allele": ["a", "b"]}).validate()
     several = SetOperatorConfig(
-        strength_from=["mismatch"], conditions={"mismatch_2": [], "site": ["a"], "mismatch_1": []}
+        activity_from=["mismatch"], covariates={"mismatch_2": [], "site": ["a"], "mismatch_1": []}
     )
-    assert several.conditions_of_strength() == ["mismatch_2", "mismatch_1"]
+    assert several.covariates_of_activity() == ["mismatch_2", "mismatch_1"]
 
 
-def test_a_deletion_is_seen_as_it_was_without_strengths() -> None:
-    term = Covariates(CovariatesConfig(strength_curves=True), around("genes"))
+def test_a_deletion_is_seen_as_it_was_without_activities() -> None:
+    term = Covariates(CovariatesConfig(activity_curves=True), around("genes"))
     x = torch.randn(1, 2, 4)
 
     def moved(strains: GenotypeBatch) -> torch.Tensor:
@@ -163,11 +163,11 @@ def test_a_deletion_is_seen_as_it_was_without_strengths() -> None:
     assert not torch.equal(weakened[0, 0], x[0, 0])
 
 
-def test_strains_carry_conditions_into_a_batch() -> None:
+def test_strains_carry_covariates_into_a_batch() -> None:
     strains = Strains.from_names(
-        [["g0"], ["g1"]], conditions={"medium": ["MOPS", "LB"], "temperature": [30, 37], "allele": ["b-1", "a-1"]}
+        [["g0"], ["g1"]], covariates={"medium": ["MOPS", "LB"], "temperature": [30, 37], "allele": ["b-1", "a-1"]}
     )
-    seen = strains.with_conditions(SEEN).to("cpu").take(torch.tensor([1, 0])).perturbations.conditions
+    seen = strains.with_covariates(SEEN).to("cpu").take(torch.tensor([1, 0])).perturbations.covariates
     assert seen is not None
     assert seen.tolist() == [[0, 37, 0], [1, 30, 2]]
 

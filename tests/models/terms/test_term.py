@@ -76,10 +76,10 @@ def test_every_term_of_the_package_is_a_class_with_keys() -> None:
     [
         (HeteroCellConfig(), ["graph", "genes"]),
         (HeteroCellConfig(local_head=False, link="log"), ["graph", "link"]),
-        (HeteroCellConfig(conditions={"dose": []}, strength_curves=True), ["graph", "genes", "covariates"]),
+        (HeteroCellConfig(covariates={"dose": []}, activity_curves=True), ["graph", "genes", "covariates"]),
         (SetOperatorConfig(operator="both"), ["genes", "operator"]),
-        (SetOperatorConfig(strength_from=["a"], conditions={"a": []}), ["genes", "covariates", "activities"]),
-        (DangoConfig(conditions={"dose": []}), ["genes", "covariates"]),
+        (SetOperatorConfig(activity_from=["a"], covariates={"a": []}), ["genes", "covariates", "activities"]),
+        (DangoConfig(covariates={"dose": []}), ["genes", "covariates"]),
     ],
     ids=["hetero_cell", "link", "covariates", "operator", "activities", "dango"],
 )

@@ -1,4 +1,4 @@
-"""Read the conditions of strains to predict, such as their growth medium, where a model sees any."""
+"""Read the covariates of strains to predict, such as their growth medium, where a model sees any."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dglcell.data.changes import number_of
-from dglcell.data.columns import CONDITION, Column
+from dglcell.data.columns import COVARIATE, Column
 from dglcell.data.sources import Computed, cache_folder
 from dglcell.data.sources.guides import SITE, GuideConfig
 from dglcell.data.sources.source import Work
@@ -19,27 +19,27 @@ from dglcell.graph.edge_targets import EDGES, edge_text
 from dglcell.training.checkpoint import Trained
 
 Seen = Mapping[str, Sequence[str]]
-"""This maps each condition that a model sees to its categories; they are none where values are numbers."""
+"""This maps each covariate that a model sees to its categories; they are none where values are numbers."""
 
 Completion = Callable[[Strains], Strains]
-"""This adds to strains the columns that simulators compute, with the conditions as a model sees them."""
+"""This adds to strains the columns that simulators compute, with the covariates as a model sees them."""
 
 NEW, NEW_NUMBER = None, -1
-"""This is the value of a condition with categories where none of them fits: a site that the training did not have."""
+"""This is the value of a covariate with categories where none of them fits: a site that the training did not have."""
 
 ANOTHER = "a run knows only what its strains had; to predict another value, train a run on strains that have it"
-"""Messages say so of a condition with categories."""
+"""Messages say so of a covariate with categories."""
 
 
 def seen_by(trained: Trained) -> dict[str, Sequence[str]]:
-    """Return the conditions that a model sees, in its order."""
-    seen = trained.config.model.conditions or {}
+    """Return the covariates that a model sees, in its order."""
+    seen = trained.config.model.covariates or {}
     # The model looks up edges that it was not trained on as well, so that its list of them may grow.
     return {name: categories if name == EDGES else tuple(categories) for name, categories in seen.items()}
 
 
 def asked_of(trained: Trained) -> dict[str, Sequence[str]]:
-    """Return the conditions that strains to predict must say: those that a model sees and no simulator computes."""
+    """Return the covariates that strains to predict must say: those that a model sees and no simulator computes."""
     data = trained.config.data
     computed = {*data.computed, *([] if data.fba is None else [data.fba.name])}
     return {name: categories for name, categories in seen_by(trained).items() if name not in computed}
@@ -59,44 +59,44 @@ def completion_of(trained: Trained) -> Completion | None:
 
     def complete(strains: Strains) -> Strains:
         there = {column: values for column, values in strains.columns.items() if column.name not in computed.simulators}
-        return computed.add(strains.with_(columns=there), work).with_conditions(seen)
+        return computed.add(strains.with_(columns=there), work).with_covariates(seen)
 
     return complete
 
 
-def added_column(condition: str) -> str:
-    """Return the name of the column with a condition that is no column of the user's own table."""
-    return f"condition_{condition}"
+def added_column(covariate: str) -> str:
+    """Return the name of the column with a covariate that is no column of the user's own table."""
+    return f"covariate_{covariate}"
 
 
-def values_of(seen: Seen, condition: str, first: Iterable[str] = ()) -> str:
-    """Return in words which values a condition may have, some of them ``first``."""
-    categories = dict.fromkeys([*first, *seen[condition]])
+def values_of(seen: Seen, covariate: str, first: Iterable[str] = ()) -> str:
+    """Return in words which values a covariate may have, some of them ``first``."""
+    categories = dict.fromkeys([*first, *seen[covariate]])
     return f"one of {listing(categories)}" if categories else "a finite number"
 
 
-def check_conditions(seen: Seen, given: Iterable[str]) -> None:
-    """Refuse conditions that a model does not see."""
+def check_covariates(seen: Seen, given: Iterable[str]) -> None:
+    """Refuse covariates that a model does not see."""
     for name in given:
         if name not in seen:
             expected = listing(f"{known} ({values_of(seen, known)})" for known in seen) or "none: the model sees none"
-            what = f"the model does not see a condition '{name}'"
+            what = f"the model does not see a covariate '{name}'"
             raise GenotypeError(what, expected=expected, do=did_you_mean(name, seen))
 
 
-def find_conditions(seen: Seen, header: Sequence[str], trained_on: Mapping[str, str], where: str) -> list[str]:
-    """Return the columns of a table with the conditions that a model sees, in its order.
+def find_covariates(seen: Seen, header: Sequence[str], trained_on: Mapping[str, str], where: str) -> list[str]:
+    """Return the columns of a table with the covariates that a model sees, in its order.
 
     Args:
-        trained_on: condition → its column in the table that the model was trained on.
+        trained_on: covariate → its column in the table that the model was trained on.
         where: the place of the table, for the message.
 
     Raises:
-        GenotypeError: a condition has no column, or several.
+        GenotypeError: a covariate has no column, or several.
     """
     found = []
     otherwise = (
-        "add such a column, or give one value for all: `--condition NAME=VALUE`, in Python `conditions={NAME: VALUE}`"
+        "add such a column, or give one value for all: `--covariate NAME=VALUE`, in Python `covariates={NAME: VALUE}`"
     )
     for name in seen:
         known = list(dict.fromkeys([trained_on.get(name, name), name, added_column(name)]))
@@ -104,7 +104,7 @@ def find_conditions(seen: Seen, header: Sequence[str], trained_on: Mapping[str, 
         if len(there) != 1:
             are = "several columns are" if there else "no column is"
             raise GenotypeError(
-                f"{where}: {are} the condition '{name}', which the model sees",
+                f"{where}: {are} the covariate '{name}', which the model sees",
                 got=listing(there or header),
                 expected=f"a column {' or '.join(known)} with {values_of(seen, name)} in each row",
                 do="keep one of them" if there else did_you_mean(name, header, otherwise),
@@ -113,13 +113,13 @@ def find_conditions(seen: Seen, header: Sequence[str], trained_on: Mapping[str, 
     return found
 
 
-def read_conditions(
+def read_covariates(
     seen: Seen, rows: Rows, columns: Sequence[str], guides: Mapping[str, Sequence[object]]
 ) -> tuple[list[NDArray[np.float32]], list[Issue]]:
-    """Return the conditions of the rows of a table as `condition_number` does, and what is wrong with them.
+    """Return the covariates of the rows of a table as `covariate_number` does, and what is wrong with them.
 
     Args:
-        columns: the columns of the conditions, in their order; some may be those of ``guides``.
+        columns: the columns of the covariates, in their order; some may be those of ``guides``.
     """
     import pandas as pd
 
@@ -129,7 +129,7 @@ def read_conditions(
         values, wrong = [], dict[str, list[int]]()
         for code, value in enumerate(distinct):
             try:
-                values.append(condition_number(seen, name, value))
+                values.append(covariate_number(seen, name, value))
             except GenotypeError as error:
                 values.append(np.nan)
                 wrong[in_one_line(error)] = np.flatnonzero(codes == code).tolist()
@@ -139,9 +139,9 @@ def read_conditions(
 
 
 def guide_columns(seen: Seen, guides: GuideConfig | None, rows: Rows, where: str) -> dict[str, Sequence[object]]:
-    """Return the conditions of the guides of a table, as far as the model sees them.
+    """Return the covariates of the guides of a table, as far as the model sees them.
 
-    There are none where the training or the table has no guides, or the table has the conditions themselves.
+    There are none where the training or the table has no guides, or the table has the covariates themselves.
 
     Raises:
         GenotypeError: sequences of guides are no sequences.
@@ -150,15 +150,15 @@ def guide_columns(seen: Seen, guides: GuideConfig | None, rows: Rows, where: str
         return {}
     known = {*seen.get(SITE, ())}
     try:
-        found = guides.conditions(rows.frame[guides.columns].to_numpy().tolist(), where, seen.get(SITE, ()))
+        found = guides.covariates(rows.frame[guides.columns].to_numpy().tolist(), where, seen.get(SITE, ()))
     except DataError as error:
         raise GenotypeError(str(error)) from error
     columns: dict[str, Sequence[object]] = {name: values.tolist() for name, values in found.items() if name in seen}
     return columns | ({SITE: [one if one in known else NEW for one in columns[SITE]]} if SITE in columns else {})
 
 
-def condition_number(seen: Seen, condition: str, value: object, otherwise: str | None = None) -> float:
-    """Return a value of a condition as a model sees it: the number that it says, or that of its category, −1 if new.
+def covariate_number(seen: Seen, covariate: str, value: object, otherwise: str | None = None) -> float:
+    """Return a value of a covariate as a model sees it: the number that it says, or that of its category, −1 if new.
 
     Args:
         otherwise: what to do where no category is close, for the message.
@@ -166,10 +166,10 @@ def condition_number(seen: Seen, condition: str, value: object, otherwise: str |
     Raises:
         GenotypeError: it is missing, no finite number, or no category that the model knows.
     """
-    text, categories = str(value).strip(), seen[condition]
+    text, categories = str(value).strip(), seen[covariate]
     if value is NEW:
         return NEW_NUMBER
-    if condition == EDGES and isinstance(categories, list):
+    if covariate == EDGES and isinstance(categories, list):
         text = edge_text(text)
         if text not in categories:
             categories.append(text)
@@ -183,39 +183,39 @@ def condition_number(seen: Seen, condition: str, value: object, otherwise: str |
         return number
     close = closest(text, categories)
     raise GenotypeError(
-        f"condition '{condition}' has a value that the model cannot see",
+        f"covariate '{covariate}' has a value that the model cannot see",
         got=f"'{text}'",
-        expected=values_of(seen, condition, close),
+        expected=values_of(seen, covariate, close),
         do=did_you_mean(text, close, otherwise if categories else None),
     )
 
 
-def with_conditions(strains: Strains, seen: Seen, numbers_SC: ArrayLike) -> Strains:
-    """Return strains with what `condition_number` returns of each, [S, C], for the C conditions that a model sees."""
+def with_covariates(strains: Strains, seen: Seen, numbers_SC: ArrayLike) -> Strains:
+    """Return strains with what `covariate_number` returns of each, [S, C], for the C covariates that a model sees."""
     numbers = np.asarray(numbers_SC, np.float32).reshape(len(strains), len(seen))
-    columns = (Column(CONDITION, name, tuple(categories)) for name, categories in seen.items())
+    columns = (Column(COVARIATE, name, tuple(categories)) for name, categories in seen.items())
     found: dict[Column, NDArray[np.float32]] = dict(zip(columns, numbers.T.copy(), strict=True))
-    return strains.with_(columns={**strains.columns, **found}).with_conditions(seen)
+    return strains.with_(columns={**strains.columns, **found}).with_covariates(seen)
 
 
 def wild_type_in(seen: Seen, given: Mapping[str, object], do: str) -> Strains:
-    """Return one strain that changes no gene, in the conditions of all strains of a design.
+    """Return one strain that changes no gene, with the covariates of all strains of a design.
 
     Args:
-        given: condition → value.
-        do: how conditions are given, for the message.
+        given: covariate → value.
+        do: how covariates are given, for the message.
 
     Raises:
-        GenotypeError: a condition is missing, or not seen, or has a wrong value.
+        GenotypeError: a covariate is missing, or not seen, or has a wrong value.
     """
-    check_conditions(seen, given)
+    check_covariates(seen, given)
     lacking = [name for name in seen if name not in given]
     if lacking:
         raise GenotypeError(
-            f"strains need the condition '{lacking[0]}', which the model sees",
-            got=listing(f"{name}={value}" for name, value in given.items()) or "no condition",
+            f"strains need the covariate '{lacking[0]}', which the model sees",
+            got=listing(f"{name}={value}" for name, value in given.items()) or "no covariate",
             expected=", ".join(f"{name}: {values_of(seen, name)}" for name in lacking),
             do=do,
         )
-    numbers = [condition_number(seen, name, given[name], ANOTHER) for name in seen]
-    return with_conditions(Strains.from_indices((), [()]), seen, [numbers])
+    numbers = [covariate_number(seen, name, given[name], ANOTHER) for name in seen]
+    return with_covariates(Strains.from_indices((), [()]), seen, [numbers])

@@ -23,11 +23,11 @@ from tests.random_cells import RandomCell, random_cells, resident_cell
 WIDTH = 4
 
 Strain = dict[int, Tensor]
-"""Gene or reaction → its strength, a scalar of which gradients can be taken."""
+"""Gene or reaction → its activity, a scalar of which gradients can be taken."""
 
 
 def amount(draw: Any, special: bool) -> Tensor:
-    """Return a strength; 0 and 1 only where ``special``, as gradients there are of one side."""
+    """Return an activity; 0 and 1 only where ``special``, as gradients there are of one side."""
     values = st.floats(0.05, 2.0).filter(lambda x: x != 1)
     drawn = draw(st.one_of(st.sampled_from([0.0, 1.0]), values) if special else values)
     return torch.tensor(drawn, dtype=torch.float64, requires_grad=True)
@@ -66,7 +66,7 @@ def received(rows: Tensor, v: Tensor, nodes: int) -> Tensor:
 
 @examples(10)
 @given(data=st.data(), cell=random_cells())
-def test_a_reaction_has_the_smallest_strength_of_its_genes_and_its_own(data: Any, cell: RandomCell) -> None:
+def test_a_reaction_has_the_smallest_activity_of_its_genes_and_its_own(data: Any, cell: RandomCell) -> None:
     genes, reactions = data.draw(strains_of(cell, True))
     found = activities(cell.resident, batch_of(genes, reactions))
     for b, strain in enumerate(zip(genes, reactions, strict=True)):
@@ -99,7 +99,7 @@ def test_means_stay_where_all_sources_weaken_alike(
         torch.testing.assert_close(found[node].double(), expected, rtol=bound, atol=0)
 
 
-def test_lists_of_strengths_are_checked() -> None:
+def test_lists_of_activities_are_checked() -> None:
     batch = GenotypeBatch.from_lists([{3: 0.3, 1: 2.0}, [5], {}])
     assert batch.activities is not None
     assert (batch.genes.tolist(), batch.offsets.tolist()) == ([3, 1, 5], [0, 2, 3, 3])
@@ -110,6 +110,6 @@ def test_lists_of_strengths_are_checked() -> None:
     for wrong in (-0.1, 1e-9, float("nan"), float("inf")):
         with pytest.raises(
             GenotypeError,
-            match=r"strain 1: the strength of a gene is no amount\n  got:      .*\n  expected: 0 for a deletion, 1 for",
+            match=r"strain 1: the activity of a gene is no amount\n  got:      .*\n  expected: 0 for a deletion, 1 for",
         ):
             GenotypeBatch.from_lists([{3: 0.3}, {4: wrong}])

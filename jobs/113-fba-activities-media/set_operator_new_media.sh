@@ -1,15 +1,15 @@
 #!/bin/bash
-# iMM904, knock-downs in new media, set operator
-# Rendered by `dglcell job render conf/113-fba-strengths-media/imm904_set_operator_new_media.yaml`: edit the `slurm` section of the experiment, not this script.
+# E. coli core model, knock-downs in new media, set operator
+# Rendered by `dglcell job render conf/113-fba-activities-media/set_operator_new_media.yaml`: edit the `slurm` section of the experiment, not this script.
 # Submit it from the folder that this path starts in, with `dglcell job submit`, or after `mkdir -p slurm` with sbatch.
 # It runs in the environment of the shell that submits it, which has to be active there; or say in `slurm.setup` how to
 # activate it, e.g. slurm.setup='[source .venv/bin/activate]'.
-#SBATCH --job-name=113-fba-strengths-media.imm904_set_operator_new_media
+#SBATCH --job-name=113-fba-activities-media.set_operator_new_media
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=4
 #SBATCH --mem=4G
-#SBATCH --time=0:50:00
+#SBATCH --time=0:30:00
 #SBATCH --output=slurm/%x-%j.out
 #SBATCH --open-mode=append
 #SBATCH --requeue
@@ -19,4 +19,4 @@ set -euo pipefail
 
 export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}
 
-srun --cpus-per-task=${SLURM_CPUS_PER_TASK:-1} --kill-on-bad-exit=1 dglcell train conf/113-fba-strengths-media/imm904_set_operator_new_media.yaml
+srun --cpus-per-task=${SLURM_CPUS_PER_TASK:-1} --kill-on-bad-exit=1 dglcell train conf/113-fba-activities-media/set_operator_new_media.yaml

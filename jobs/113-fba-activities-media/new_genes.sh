@@ -1,10 +1,10 @@
 #!/bin/bash
 # E. coli core model, knock-downs of new genes in ten media
-# Rendered by `dglcell job render conf/113-fba-strengths-media/new_genes.yaml`: edit the `slurm` section of the experiment, not this script.
+# Rendered by `dglcell job render conf/113-fba-activities-media/new_genes.yaml`: edit the `slurm` section of the experiment, not this script.
 # Submit it from the folder that this path starts in, with `dglcell job submit`, or after `mkdir -p slurm` with sbatch.
 # It runs in the environment of the shell that submits it, which has to be active there; or say in `slurm.setup` how to
 # activate it, e.g. slurm.setup='[source .venv/bin/activate]'.
-#SBATCH --job-name=113-fba-strengths-media.new_genes
+#SBATCH --job-name=113-fba-activities-media.new_genes
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=4
@@ -19,4 +19,4 @@ set -euo pipefail
 
 export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}
 
-srun --cpus-per-task=${SLURM_CPUS_PER_TASK:-1} --kill-on-bad-exit=1 dglcell train conf/113-fba-strengths-media/new_genes.yaml
+srun --cpus-per-task=${SLURM_CPUS_PER_TASK:-1} --kill-on-bad-exit=1 dglcell train conf/113-fba-activities-media/new_genes.yaml

@@ -1,4 +1,4 @@
-"""Strengths of targets and conditions of strains, from a table to a store and back."""
+"""Activities of targets and covariates of strains, from a table to a store and back."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.data.changes import split_strength
-from dglcell.data.columns import CONDITION, CROSS, PHENOTYPE, Column, columns_of
+from dglcell.data.changes import split_activity
+from dglcell.data.columns import COVARIATE, CROSS, PHENOTYPE, Column, columns_of
 from dglcell.data.config import SplitConfig
 from dglcell.data.partition import gene_set_keys, strain_keys
 from dglcell.data.sources.config import CsvConfig
 from dglcell.data.sources.csv_table import load_csv
-from dglcell.data.sources.guides import GuideConfig, guide_conditions
+from dglcell.data.sources.guides import GuideConfig, guide_covariates
 from dglcell.data.split import make_split
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
@@ -26,7 +26,7 @@ from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, GenotypeError
 from tests.data.strain_tables import assert_same_strains, random_table, table_of, with_columns
 
-HEADER = "gene_1,strength_1,gene_2,strength_2,medium,temp,growth\n"
+HEADER = "gene_1,activity_1,gene_2,activity_2,medium,temp,growth\n"
 ROWS = (
     "pgi,0.3,pfkA,,glucose,30,0.5\n"
     "pgi,0.5,,,glucose,30,0.7\n"
@@ -41,47 +41,47 @@ def read(tmp_path: Path, rows: str = ROWS, header: str = HEADER, **keys: object)
     path.write_text(header + rows)
     options: dict[str, object] = {
         "genes": ["gene_1", "gene_2"],
-        "strengths": ["strength_1", "strength_2"],
+        "activities": ["activity_1", "activity_2"],
         "phenotypes": {"growth": "growth"},
-        "conditions": {"medium": "medium", "temperature": "temp"},
+        "covariates": {"medium": "medium", "temperature": "temp"},
     }
     return load_csv(CsvConfig(path=str(path), **{**options, **keys}))  # type: ignore[arg-type]
 
 
-def test_a_table_with_strengths_and_conditions_comes_back_from_its_store(tmp_path: Path) -> None:
+def test_a_table_with_activities_and_covariates_comes_back_from_its_store(tmp_path: Path) -> None:
     strains = read(tmp_path)
     store = build_store(strains, tmp_path / "store", command="test")
     found = Store(tmp_path / "store").read()
     assert store.sha256 == found.sha256 == strains.sha256
     assert found.genotypes == [["pgi", "pfkA"], ["pgi"], ["pgi"], []]
-    assert found.strengths is not None
-    assert found.strengths.tolist() == pytest.approx([0.3, 0.0, 0.5, 0.5])
-    assert found.conditions == {"medium": ("glucose", "glycerol"), "temperature": ()}
-    assert found.of_kind(CONDITION)["temperature"].tolist() == [30, 30, 30, 37]
+    assert found.activities is not None
+    assert found.activities.tolist() == pytest.approx([0.3, 0.0, 0.5, 0.5])
+    assert found.covariates == {"medium": ("glucose", "glycerol"), "temperature": ()}
+    assert found.of_kind(COVARIATE)["temperature"].tolist() == [30, 30, 30, 37]
     assert found.phenotypes["growth"].tolist() == pytest.approx([0.5, 0.7, 0.7, 1.0])  # rows 3 and 5 are replicates
 
 
-def test_strengths_may_stand_behind_genes(tmp_path: Path) -> None:
+def test_activities_may_stand_behind_genes(tmp_path: Path) -> None:
     apart = read(tmp_path)
     rows = "pgi:0.3;pfkA,glucose,30,0.5\npgi:0.5,glucose,30,0.7\npgi:0.5,glycerol,30,0.7\n,glycerol,37,1.0\n"
-    behind = read(tmp_path, rows, "genes,medium,temp,growth\n", genes=["genes"], strengths=[])
+    behind = read(tmp_path, rows, "genes,medium,temp,growth\n", genes=["genes"], activities=[])
     assert behind.genotypes == apart.genotypes
-    assert np.array_equal(behind.strengths, apart.strengths)
+    assert np.array_equal(behind.activities, apart.activities)
 
 
 @pytest.mark.parametrize(
     ("row", "what"),
     [
-        ("pgi,-1,,,glucose,30,1", "'-1' is no strength of a gene, which is 0 for a deletion"),
-        ("pgi,half,,,glucose,30,1", "'half' is no strength of a gene"),
-        ("pgi,nan,,,glucose,30,1", "'nan' is no strength of a gene"),
-        ("pgi,1e39,,,glucose,30,1", "'1e39' is no strength of a gene"),
-        ("pgi,1_0,,,glucose,30,1", "'1_0' is no strength of a gene"),
-        ("pgi,1e-9,,,glucose,30,1", "'1e-9' is no strength of a gene"),
-        ("pgi,0.5,pgi,0.3,glucose,30,1", "gene 'pgi' is changed twice, with strengths 0.5, 0.3"),
-        ("pgi:0.3,0.2,,,glucose,30,1", "a strength is given twice: 'pgi:0.3' and '0.2'"),
-        (",0.3,,,glucose,30,1", "a strength has no gene: '' and '0.3'"),
-        ("pgi,0.3,,,,30,1", "condition medium is blank, and every strain needs it"),
+        ("pgi,-1,,,glucose,30,1", "'-1' is no activity of a gene, which is 0 for a deletion"),
+        ("pgi,half,,,glucose,30,1", "'half' is no activity of a gene"),
+        ("pgi,nan,,,glucose,30,1", "'nan' is no activity of a gene"),
+        ("pgi,1e39,,,glucose,30,1", "'1e39' is no activity of a gene"),
+        ("pgi,1_0,,,glucose,30,1", "'1_0' is no activity of a gene"),
+        ("pgi,1e-9,,,glucose,30,1", "'1e-9' is no activity of a gene"),
+        ("pgi,0.5,pgi,0.3,glucose,30,1", "gene 'pgi' is changed twice, with activities 0.5, 0.3"),
+        ("pgi:0.3,0.2,,,glucose,30,1", "an activity is given twice: 'pgi:0.3' and '0.2'"),
+        (",0.3,,,glucose,30,1", "an activity has no gene: '' and '0.3'"),
+        ("pgi,0.3,,,,30,1", "covariate medium is blank, and every strain needs it"),
     ],
 )
 def test_a_wrong_row_is_named(tmp_path: Path, row: str, what: str) -> None:
@@ -91,9 +91,9 @@ def test_a_wrong_row_is_named(tmp_path: Path, row: str, what: str) -> None:
 
 
 def test_a_gene_may_have_a_colon_before_a_whole_number() -> None:
-    assert split_strength("HGNC:1100") == ("HGNC:1100", "")
-    assert split_strength("HGNC:1100:0.25") == ("HGNC:1100", "0.25")
-    assert split_strength("pgi:0") == ("pgi", "0")
+    assert split_activity("HGNC:1100") == ("HGNC:1100", "")
+    assert split_activity("HGNC:1100:0.25") == ("HGNC:1100", "0.25")
+    assert split_activity("pgi:0") == ("pgi", "0")
 
 
 def test_rows_of_a_frame() -> None:
@@ -104,22 +104,22 @@ def test_rows_of_a_frame() -> None:
 
     two = np.float32(0.2)
     assert changes(gene_1=["pgi", "pgi:0.2"], gene_2=["pfkA", None]) == [{"pgi": 0, "pfkA": 0}, {"pgi": two}]
-    assert changes(genes=["pgi;pfkA", "pgi"], strengths=["0.5;", ""]) == [{"pgi": 0.5, "pfkA": 0}, {"pgi": 0}]
-    with pytest.raises(GenotypeError, match="row 0: a strength is given twice"):
-        changes(gene_1=["pgi:0.2"], strength_1=["0.3"])
+    assert changes(genes=["pgi;pfkA", "pgi"], activities=["0.5;", ""]) == [{"pgi": 0.5, "pfkA": 0}, {"pgi": 0}]
+    with pytest.raises(GenotypeError, match="row 0: an activity is given twice"):
+        changes(gene_1=["pgi:0.2"], activity_1=["0.3"])
     with pytest.raises(GenotypeError, match="row 0: gene 'pgi' is changed twice"):
         changes(gene_1=["pgi:0.2"], gene_2=["pgi"])
     # A column with gaps holds floats.
     assert changes(gene_1=[945006, 945007], gene_2=[945008, None]) == [["945006", "945008"], ["945007"]]
 
 
-def test_strengths_that_are_none_are_refused() -> None:
-    with pytest.raises(GenotypeError, match="strain 1: the strength of gene 'b' is no amount"):
+def test_activities_that_are_none_are_refused() -> None:
+    with pytest.raises(GenotypeError, match="strain 1: the activity of gene 'b' is no amount"):
         Strains.from_names([{"a": 0.5}, {"b": -0.5}])
-    with pytest.raises(DataError, match="strain 1: condition 'temperature' is not a finite number"):
-        Strains.from_names([["a"], ["b"]], conditions={"temperature": [30, np.nan]})
-    with pytest.raises(DataError, match=r"strain 0: condition 'medium' is missing\n  got: +None\n.*a text for every"):
-        Strains.from_names([["a"], ["b"]], conditions={"medium": [None, "LB"]})
+    with pytest.raises(DataError, match="strain 1: covariate 'temperature' is not a finite number"):
+        Strains.from_names([["a"], ["b"]], covariates={"temperature": [30, np.nan]})
+    with pytest.raises(DataError, match=r"strain 0: covariate 'medium' is missing\n  got: +None\n.*a text for every"):
+        Strains.from_names([["a"], ["b"]], covariates={"medium": [None, "LB"]})
 
 
 def some_strains(seed: int, number: int) -> Strains:
@@ -129,11 +129,11 @@ def some_strains(seed: int, number: int) -> Strains:
         for _ in range(number)
     ]
     medium = numbers.choice(["LB", "MOPS"], number)
-    return Strains.from_names(strains, phenotypes={"y": numbers.normal(size=number)}, conditions={"medium": medium})
+    return Strains.from_names(strains, phenotypes={"y": numbers.normal(size=number)}, covariates={"medium": medium})
 
 
 @given(seed=st.integers(0, 99), number=st.integers(2, 12))
-def test_strengths_and_conditions_stay_with_their_strains(seed: int, number: int) -> None:
+def test_activities_and_covariates_stay_with_their_strains(seed: int, number: int) -> None:
     strains = some_strains(seed, number)
     rows = np.random.default_rng(seed).permutation(number)
     taken, tensors = strains.take(rows), strains.to("cpu").take(torch.from_numpy(rows))
@@ -141,9 +141,9 @@ def test_strengths_and_conditions_stay_with_their_strains(seed: int, number: int
     joined = Strains.concat([strains.slice(0, cut), strains.slice(cut, number)])
 
     def shown(of: Strains) -> list[tuple[dict[str, float], float]]:
-        assert of.strengths is not None
-        left = np.split(np.asarray(of.strengths), np.asarray(of.offsets[1:-1]))
-        values = np.asarray(of.of_kind(CONDITION)["medium"]).tolist()
+        assert of.activities is not None
+        left = np.split(np.asarray(of.activities), np.asarray(of.offsets[1:-1]))
+        values = np.asarray(of.of_kind(COVARIATE)["medium"]).tolist()
         names = [[of.names[i] for i in part] for part in np.split(np.asarray(of.targets), np.asarray(of.offsets[1:-1]))]
         return [(dict(zip(n, x.tolist(), strict=True)), value) for n, x, value in zip(names, left, values, strict=True)]
 
@@ -151,15 +151,15 @@ def test_strengths_and_conditions_stay_with_their_strains(seed: int, number: int
     assert shown(joined) == shown(strains)
 
 
-def test_a_random_split_parts_strengths_and_media_of_one_gene() -> None:
+def test_a_random_split_parts_activities_and_media_of_one_gene() -> None:
     strains = some_strains(0, 60)
     keys = {}
     for number, key in enumerate(strain_keys(strains)):
         of = strains.slice(number, number + 1)
-        assert of.strengths is not None
+        assert of.activities is not None
         gene = of.genotypes[0]
         order = np.argsort(gene)
-        what = (tuple(np.array(gene)[order]), tuple(of.strengths[order]), float(of.of_kind(CONDITION)["medium"][0]))
+        what = (tuple(np.array(gene)[order]), tuple(of.activities[order]), float(of.of_kind(COVARIATE)["medium"][0]))
         keys.setdefault(what, set()).add(int(key))
     assert all(len(found) == 1 for found in keys.values())
     assert len(set.union(*keys.values())) == len(keys)
@@ -170,29 +170,29 @@ def test_a_random_split_parts_strengths_and_media_of_one_gene() -> None:
     assert single[0] & single[1]
 
 
-def test_a_condition_split_keeps_media_apart() -> None:
+def test_a_covariate_split_keeps_media_apart() -> None:
     medium = ["a", "b", "c", "d", "e"] * 12
-    strains = Strains.from_names([["x"]] * 60, phenotypes={"y": np.arange(60)}, conditions={"medium": medium})
-    config = SplitConfig(kind="condition", condition="medium", fractions=[0.6, 0.2, 0.2])
+    strains = Strains.from_names([["x"]] * 60, phenotypes={"y": np.arange(60)}, covariates={"medium": medium})
+    config = SplitConfig(kind="covariate", covariate="medium", fractions=[0.6, 0.2, 0.2])
     split = make_split(config, strains, "0" * 64)
     media = [{medium[row] for row in split.indices(part)} for part in ("train", "validation", "test")]
     assert [len(found) for found in media] == [3, 1, 1]
     assert set.union(*media) == set("abcde")
-    folds = [SplitConfig(kind="condition", condition="medium", folds=5, fold=fold) for fold in range(5)]
+    folds = [SplitConfig(kind="covariate", covariate="medium", folds=5, fold=fold) for fold in range(5)]
     tested = [{medium[row] for row in make_split(fold, strains, "0" * 64).indices("test")} for fold in folds]
     assert sorted(map(min, tested)) == list("abcde")
     assert all(len(values) == 1 for values in tested)
-    config = SplitConfig(kind="condition", condition="medium", test_values=["b"], fractions=[0.6, 0.2, 0.2])
+    config = SplitConfig(kind="covariate", covariate="medium", test_values=["b"], fractions=[0.6, 0.2, 0.2])
     split = make_split(config, strains, "0" * 64)
     assert {medium[row] for row in split.indices("test")} == {"b"}
     assert split.counts == {"train": 36, "validation": 12, "test": 12, "unused": 0}
     with pytest.raises(DataError, match=r"`split.test_values`: no strain has the medium 'f'"):
-        make_split(SplitConfig(kind="condition", condition="medium", test_values=["f"]), strains, "0" * 64)
-    with pytest.raises(DataError, match="the condition split needs a condition 'dose'"):
-        make_split(SplitConfig(kind="condition", condition="dose"), strains, "0" * 64)
-    with pytest.raises(ConfigError, match=r"`split.kind: condition` and `split.condition` go together"):
-        SplitConfig(kind="condition").validate()
-    with pytest.raises(ConfigError, match=r"`split.test_values` is for a condition split"):
+        make_split(SplitConfig(kind="covariate", covariate="medium", test_values=["f"]), strains, "0" * 64)
+    with pytest.raises(DataError, match="the covariate split needs a covariate 'dose'"):
+        make_split(SplitConfig(kind="covariate", covariate="dose"), strains, "0" * 64)
+    with pytest.raises(ConfigError, match=r"`split.kind: covariate` and `split.covariate` go together"):
+        SplitConfig(kind="covariate").validate()
+    with pytest.raises(ConfigError, match=r"`split.test_values` is for a covariate split"):
         SplitConfig(test_values=["b"]).validate()
 
 
@@ -200,14 +200,14 @@ def test_a_table_with_a_column_for_each_medium(tmp_path: Path) -> None:
     rows = "pgi:0.3,0.5,0.1,0.9,\npfkA,0.7,0.2,,\npykF,,,,\n"
     by_medium = {"glucose": {"growth": "glc"}, "glycerol": {"growth": "gly"}}
     header = "genes,glc,sd_glc,gly,sd_gly\n"
-    wide: dict[str, object] = {"genes": ["genes"], "strengths": [], "phenotypes": {}, "conditions": {}}
+    wide: dict[str, object] = {"genes": ["genes"], "activities": [], "phenotypes": {}, "covariates": {}}
     spread = {"glucose": {"growth": "sd_glc"}, "glycerol": {"growth": "sd_gly"}}
     strains = read(tmp_path, rows, header, **wide, by_medium=by_medium, sds_by_medium=spread)
     assert strains.genotypes == [["pgi"], ["pfkA"], ["pgi"]]
     counts = {"rows": 3, "rows_filtered_out": 0, "rows_not_measured": 1, "rows_with_the_same_cells": 0}
     assert counts.items() <= strains.provenance.counts.items()
-    assert strains.conditions == {"medium": ("glucose", "glycerol")}
-    assert strains.of_kind(CONDITION)["medium"].tolist() == [0, 0, 1]
+    assert strains.covariates == {"medium": ("glucose", "glycerol")}
+    assert strains.of_kind(COVARIATE)["medium"].tolist() == [0, 0, 1]
     assert strains.phenotypes["growth"].tolist() == pytest.approx([0.5, 0.7, 0.9])
     assert strains.of_kind("sd")["growth"].tolist() == pytest.approx([0.1, 0.2, np.nan], nan_ok=True)
     with pytest.raises(DataError, match="line 3: growth by medium 'much' is no number"):
@@ -218,26 +218,26 @@ def test_a_table_with_a_column_for_each_medium(tmp_path: Path) -> None:
 
 def test_mismatches_of_guides(tmp_path: Path) -> None:
     rows = "a,1,ACGT,0.1\na,1,ACGA,0.5\na,1,TCGT,0.4\na,2,GGGG,0.2\n,,,1.0\n"
-    wide: dict[str, object] = {"genes": ["gene"], "strengths": [], "conditions": {}}
+    wide: dict[str, object] = {"genes": ["gene"], "activities": [], "covariates": {}}
     strains = read(
         tmp_path, rows, "gene,series,guide,growth\n", **wide, guides=GuideConfig("guide", ["gene", "series"])
     )
-    assert strains.conditions["site"] == ("a 1 ACGT", "a 2 GGGG", "none")
-    alone = guide_conditions(["ACGA"], ["a 1"], "t.csv", strains.conditions["site"])
+    assert strains.covariates["site"] == ("a 1 ACGT", "a 2 GGGG", "none")
+    alone = guide_covariates(["ACGA"], ["a 1"], "t.csv", strains.covariates["site"])
     assert alone["site"].tolist() == ["a 1 ACGT"]
     assert [float(alone[f"mismatch_{place}"][0]) for place in (4, 3, 2, 1)] == [0, 0, 0, 1]
-    table = np.stack([strains.of_kind(CONDITION)[f"mismatch_{place}"] for place in (4, 3, 2, 1)], axis=1)
+    table = np.stack([strains.of_kind(COVARIATE)[f"mismatch_{place}"] for place in (4, 3, 2, 1)], axis=1)
     assert table.tolist() == [[0] * 4, [0, 0, 0, 1], [1, 0, 0, 0], [0] * 4, [0] * 4]
     with_distance = GuideConfig("guide", ["gene", "series"], "series")
     far = read(tmp_path, rows, "gene,series,guide,growth\n", **wide, guides=with_distance)
-    assert far.of_kind(CONDITION)["distance"].tolist() == [1, 1, 1, 2, 0]
+    assert far.of_kind(COVARIATE)["distance"].tolist() == [1, 1, 1, 2, 0]
     with pytest.raises(
         DataError, match=r"a guide has no distance\n  got:      'near'\n  expected: a number, or an empty cell"
     ):
-        with_distance.conditions([["ACGT", "near", "a", "1"]], "t.csv")
+        with_distance.covariates([["ACGT", "near", "a", "1"]], "t.csv")
     for sequence, got in (("ACGX", "'ACGX'"), ("ACG", "lengths 3, 4")):
         with pytest.raises(DataError, match=rf"sequences of guides cannot be compared\n  got:      {got}"):
-            guide_conditions(["ACGT", sequence], ["s", "s"], "t.csv")
+            guide_covariates(["ACGT", sequence], ["s", "s"], "t.csv")
 
 
 TABLE = random_table(30, 9, (0, 4), columns=True)
@@ -317,10 +317,10 @@ def test_an_infinite_label_is_refused() -> None:
 
 def test_some_targets_of_strains_are_kept() -> None:
     strains = Strains.from_names(
-        [{"a": 0.0, "b": 0.5}, {"b": 0.5}, {}, {"c": 0.0}], conditions={"dose": [1.0, 2.0, 3.0, 4.0]}
+        [{"a": 0.0, "b": 0.5}, {"b": 0.5}, {}, {"c": 0.0}], covariates={"dose": [1.0, 2.0, 3.0, 4.0]}
     )
     deleted = strains.with_targets(strains.left() == 0)
     assert [list(genes) for genes in deleted.genotypes] == [["a"], [], [], ["c"]]
     assert deleted.left().tolist() == [0, 0]
     assert deleted.columns == strains.columns
-    assert deleted.with_(strengths=None).num_deletions.tolist() == [1, 0, 0, 1]
+    assert deleted.with_(activities=None).num_deletions.tolist() == [1, 0, 0, 1]
