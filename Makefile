@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo test smoke test-slow test-random test-slurm test-gpu gpu-report test-docs coverage docs lint bench install clean
 
 demo: $(RUNS)  ## compute a deletion screen, predict genes that training never deletes, compare with baselines, draw, check with DGL
-	$(BIN)/dglcell train conf/106-ecoli-core/gene_disjoint.yaml split.seed=0 --control 1
+	$(BIN)/dglcell train conf/106-ecoli-core/gene_disjoint.yaml split.seed=0 --without-messages 1
 	$(BIN)/dglcell check runs/106-ecoli-core/gene_disjoint/seed-0 --strains 32 --quiet || test $$? -eq 3 # without DGL
 
 test: $(INSTALLED)  ## everything but the slow tests

@@ -383,9 +383,9 @@ def evaluate(run: str | Path | Predictor, strains: Strains | pd.DataFrame | None
     Args:
         run: what `load` takes, or what `load` and `train` return.
         strains: with measured phenotypes in original units, in a DataFrame in columns that are named like the
-            phenotypes of the model, and with activities and covariates as `Predictor.predict` reads them; the validation
-            and test part of the run where None. A run whose strains all trained (`split.kind: none`) has neither, and
-            the table has no row.
+            phenotypes of the model, and with activities and covariates as `Predictor.predict` reads them. Where None:
+            the validation and test part of the run. A run whose strains all trained (`split.kind: none`) has neither,
+            and the table has no row.
 
     Returns:
         A row for each model, part and phenotype, with metrics in original units. Several seeds are

@@ -106,7 +106,9 @@ def _refusal(error: ValidationError, hint: Any, key: str, where: str, explain: E
     for part in first["loc"][1:]:
         unknown = part not in known and not isinstance(known, defaultdict)
         if unknown and first["type"] == "unexpected_keyword_argument":
-            near = [f"did you mean `{f'{key}.{one}'.lstrip('.')}`?" for one in closest(part, known)[:1]]
+            near = [
+                f"did you mean `{f'{key}.{one}'.lstrip('.')}`?" for one in closest(word_of_today(str(part)), known)[:1]
+            ]
             key, expected = f"{key}.{part}".lstrip("."), f"among {', '.join(known)}" if known else "none"
             do = explain(key, value) if explain else None
             return ConfigError(f"{where}unknown key `{key}`", expected=expected, do=do or "".join(near) or None)
@@ -128,6 +130,14 @@ def _refusal(error: ValidationError, hint: Any, key: str, where: str, explain: E
     what = "is no finite number" if first["type"] == "finite_number" else "has a wrong value"
     got = "null" if value is None else shown(key, value)
     return ConfigError(f"{where}`{key or '(the file)'}` {what}", got=got, expected=expected)
+
+
+RENAMED = {"strengths": "activities", "strength": "activity", "condition": "covariate", "null_models": "baselines"}
+
+
+def word_of_today(key: str) -> str:
+    """Return what a key is called since version 1.0, where it had another word for the same thing before."""
+    return functools.reduce(lambda text, words: text.replace(*words), RENAMED.items(), key)
 
 
 def _keys(hint: Any) -> Mapping[Any, Any]:

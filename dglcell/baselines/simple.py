@@ -139,8 +139,8 @@ def _query_pairs(strains: Strains) -> tuple[NDArray[np.int64], NDArray[np.int64]
 class SameStrain(Baseline):
     """Predict y = what the same strain had in other media, apart from the mean difference between the media.
 
-    Strains are the same if their genes, activities and all covariates but the medium are equal. The additive ridge knows
-    the effects of media, and predicts strains that no training strain equals.
+    Strains are the same if their genes, activities and all covariates but the medium are equal. The additive ridge
+    knows the effects of media, and predicts strains that no training strain equals.
     """
 
     pseudo_count: float = 0.0  #: number of fictitious measurements of every strain, as the additive ridge predicts them

@@ -21,8 +21,8 @@ INIT_EPILOG = """\
   dglcell init mine --table strains.csv --cell textbook
   dglcell init collins --screen collins2007 --split gene_disjoint
 Without a table or a screen, the command asks for them. It reads the strains, compares them with the cell graph, chooses
-settings, and writes the reason for each above it. Columns of activities, media, covariates, alleles and guides are found
-by their names. Genes may have other names than systematic ones. All faults of the table are listed by line. With
+settings, and writes the reason for each above it. Columns of activities, media, covariates, alleles and guides are
+found by their names. Genes may have other names than systematic ones. All faults of the table are listed by line. With
 --write-clean FILE, a copy without them is written, and the experiment reads the copy."""
 
 

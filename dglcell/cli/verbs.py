@@ -53,9 +53,9 @@ starts from another checkpoint."""
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
-    """Add the option for training a control as well."""
+    """Add the option for training an ablation as well."""
     parser.add_argument(
-        "--control",
+        "--without-messages",
         type=positive,
         metavar="N",
         help="afterwards also train the same model without messages, for N epochs, and show it in the table",
@@ -67,8 +67,8 @@ def train(options: argparse.Namespace) -> None:
     # Signals are handled from here on, because imports alone take seconds.
     with StopSignals() as signals:
         config = load(options)
-        if options.control:
-            _check_control(config)
+        if options.without_messages:
+            _check_ablation(config)
         check_wandb(config.tracking.wandb)
         signals.requeue = config.slurm.requeue
         with signals.noted():  # torch ends the process where a signal raises an error within its own imports
@@ -78,10 +78,10 @@ def train(options: argparse.Namespace) -> None:
 
         result = run(config, options.command, signals)
         rows = result.rows
-        if options.control:
-            from dglcell.training.run import rows_with, train_control
+        if options.without_messages:
+            from dglcell.training.run import rows_with, train_ablation
 
-            rows = rows_with(rows, train_control(config, options.control, options.command, signals))
+            rows = rows_with(rows, train_ablation(config, options.without_messages, options.command, signals))
     if not is_rank_zero():
         return
     predicts = {one["name"] for one in read_json(result.directory.results).get("predicts", {}).values()}
@@ -100,14 +100,14 @@ def train(options: argparse.Namespace) -> None:
         print(f"predict  dglcell predict {run_directory} GENOTYPES.csv\n{explain}")
 
 
-def _check_control(config: Config) -> None:
-    """Refuse a control that cannot be trained, before the run is trained."""
+def _check_ablation(config: Config) -> None:
+    """Refuse an ablation that cannot be trained, before the run is trained."""
     from dglcell.training.run import without_messages
 
     without_messages(config)
     if config.trainer.devices * config.trainer.num_nodes > 1:
         raise ConfigError(
-            "`--control` trains again in the same process, so that it works with a single device only",
+            "`--without-messages` trains again in the same process, so that it works with a single device only",
             got=f"`trainer.devices: {config.trainer.devices}`, `trainer.num_nodes: {config.trainer.num_nodes}`",
             do="leave it out, and call `dglcell baselines FILE --without-messages` after the training",
         )
@@ -216,7 +216,7 @@ finished run of the experiment.
 
 
 def add_baselines(parser: argparse.ArgumentParser) -> None:
-    """Add the options for where results are written and whether a control is trained."""
+    """Add the options for where results are written and whether an ablation is trained."""
     add = parser.add_argument
     add("--output", "-o", type=Path, metavar="FILE", help="file of results (default: RUNS/EXPERIMENT/baselines.json)")
     add_overwrite(parser)
@@ -233,9 +233,9 @@ def baselines(options: argparse.Namespace) -> None:
         config = load(options)
         if options.without_messages:
             with signals.noted():
-                from dglcell.training.run import train_control
+                from dglcell.training.run import train_ablation
 
-            train_control(config, options.epochs, options.command, signals)
+            train_ablation(config, options.epochs, options.command, signals)
     from dglcell.report.page import format_results_table, left_out_lines
     from dglcell.training.evaluate import evaluate_baselines
 

@@ -17,7 +17,7 @@ import yaml
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from dglcell.checks import HIDDEN, check_one_line, read_section
+from dglcell.checks import HIDDEN, check_one_line, read_section, word_of_today
 from dglcell.config.experiment import KINDS, Config
 from dglcell.config.original import explain
 from dglcell.config.yaml_text import DEEPEST, as_plain_text, check_yaml, read_yaml
@@ -157,7 +157,7 @@ def _with_sections(content: DictConfig, overrides: Sequence[str], where: str) ->
             raise ConfigError(f"key `{key}` is in several sections", got=", ".join(full), do=f"e.g. `{full[0]}=…`")
         if not full:
             names = {*top, *itertools.chain.from_iterable(known.values())}
-            do = did_you_mean(key, names, "`dglcell config show` prints all keys")
+            do = did_you_mean(word_of_today(key), names, "`dglcell config show` prints all keys")
             raise ConfigError(f"{where}: unknown key `{key}`", do=do)
         found.append(f"{full[0]}{override.removeprefix(key)}")
     return found

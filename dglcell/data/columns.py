@@ -18,7 +18,7 @@ Array = Any
 """This is an array of numpy or a tensor of torch."""
 
 PHENOTYPE, P_VALUE, SD, REPLICATES, ROW, CROSS = "phenotype", "p_value", "sd", "replicates", "row", "cross"
-COVARIATE, SEEN, BLOCKED = "covariate", "seen", "blocked"
+COVARIATE, SEEN, BLOCKED = "condition", "seen", "blocked"  # by these names hashes of published splits and stores go
 MEASURED = (PHENOTYPE, P_VALUE, SD, REPLICATES)
 """Columns of these kinds hold measurements in float32, and NaN where nothing was measured."""
 
@@ -31,7 +31,7 @@ MEDIUM = "medium"
 COMPUTED = "computed"
 """Provenance has under this parameter which covariates a simulator has computed, and how."""
 
-COUNTS, TARGETS, ACTIVITIES = ("counts",), ("genes",), ("activities",)
+COUNTS, TARGETS, ACTIVITIES = ("counts",), ("genes",), ("strengths",)
 """Hashes and stores give these labels to what is no column: numbers of targets, targets, and their activities."""
 
 

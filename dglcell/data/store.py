@@ -56,8 +56,8 @@ def value_key(value: int, column: int) -> bytes:
 class StoreMeta:
     """Describe everything in a store but its columns."""
 
-    #: what each column is, and the sha256 of its bytes: numbers of targets, targets, their activities where some are not
-    #: deleted, phenotypes, what belongs to these, and covariates
+    #: what each column is, and the sha256 of its bytes: numbers of targets, targets, their activities where some are
+    #: not deleted, phenotypes, what belongs to these, and covariates
     columns: tuple[tuple[tuple[str, ...], str], ...]
     values: tuple[int, ...]  #: number of strains in each value of a column
     deletions: int  #: targets of all strains together

@@ -192,8 +192,8 @@ class Strains:
             cell: whose genes they have to be; not checked where None.
             genes: its gene columns; one column may hold several genes, separated by ``;``. The columns ``gene_1,
                 gene_2, …`` or ``genes`` where None. If the list is empty, no row changes a gene.
-            activities: the columns of their activities, in the same order; ``activity_1, …`` or ``activities``, if there
-                are any, where None. An activity may also stand behind its gene, ``b0008:0.3``.
+            activities: the columns of their activities, in the same order; ``activity_1, …`` or ``activities``, if
+                there are any, where None. An activity may also stand behind its gene, ``b0008:0.3``.
             phenotypes: its columns of numbers.
             covariates: its columns of covariates.
             units: phenotype → unit.

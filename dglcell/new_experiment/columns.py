@@ -22,10 +22,12 @@ from dglcell.new_experiment.cell import Wanted
 
 # Columns with such names hold what these names say.
 GENE = re.compile(r"genes|gene[_ ]?(\d*|[a-d])", re.IGNORECASE)
-ACTIVITY = re.compile(r"strengths?[_ ]?(\d*|[a-d])([_ ]*[([]?(%|percent)[)\]]?)?", re.IGNORECASE)
+ACTIVITY = re.compile(r"(?:activit(?:y|ies)|strengths?)[_ ]?(\d*|[a-d])([_ ]*[([]?(%|percent)[)\]]?)?", re.IGNORECASE)
 MEDIA = re.compile(r"(growth[_ ])?(medium|media)|carbon[_ ]source", re.IGNORECASE)
 ALLELES = re.compile(r"allele([_ ](class|type))?", re.IGNORECASE)
-COVARIATES = re.compile(r"conditions?([_ ].+)?|temp(erature)?|dose|concentration|drug|compound", re.IGNORECASE)
+COVARIATES = re.compile(
+    r"(condition|covariate)s?([_ ].+)?|temp(erature)?|dose|concentration|drug|compound", re.IGNORECASE
+)
 SEQUENCE = re.compile(r"(guide[_ ]?|spacer[_ ]?)?(sequence|seq)|guide|spacer", re.IGNORECASE)
 SITE = re.compile(r"series|site|(target[_ ]|pam[_ ])?(site|position|location)", re.IGNORECASE)
 BESIDE = re.compile(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dglcell.baselines.simple import not_fitness_like
 from dglcell.config.read import BASES
-from dglcell.data.columns import COVARIATE, MEDIUM
+from dglcell.data.columns import MEDIUM
 from dglcell.data.config import NONE
 from dglcell.data.sources.guides import MISMATCH
 from dglcell.data.strains import Strains
@@ -206,7 +206,7 @@ def _choose_split(chosen: Settings, kind: str, fractions: Sequence[float]) -> No
     what = "combinations of"
     if facts.varied:
         what = " and ".join(["activities"] * facts.weakened + ["covariates"] * bool(facts.covariates)) + " of"
-    media = f", `{COVARIATE}` new media" if MEDIUM in facts.covariates else ""
+    media = ", `covariate` new media" if MEDIUM in facts.covariates else ""
     about = f"test strains {'have' if facts.varied else 'are'} new {what} genes that mostly trained"
     about += f"; `gene_disjoint` tests new genes{media}"
     if kind != "random":
@@ -214,7 +214,7 @@ def _choose_split(chosen: Settings, kind: str, fractions: Sequence[float]) -> No
     elif not facts.known:
         about = "most strains change a gene that no other strain changes, so that test strains have new genes"
     chosen.put("split.kind", kind, about)
-    if kind == COVARIATE and facts.covariates:
+    if kind == "covariate" and facts.covariates:
         covariate = MEDIUM if MEDIUM in facts.covariates else next(iter(facts.covariates))
         chosen.put("split.covariate", covariate, "its test values are new to the model")
     few = f"of {count(facts.strains, 'strain')}, which are few, more are kept to validate and test"

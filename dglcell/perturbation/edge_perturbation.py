@@ -78,8 +78,8 @@ class EdgePerturbations:
             spelled: whether names of nodes may differ in case and blanks, as in tables that people write.
 
         Raises:
-            GenotypeError: a text cannot be read, a relation, node or edge does not exist, an activity is no amount, or a
-                strain names an edge twice.
+            GenotypeError: a text cannot be read, a relation, node or edge does not exist, an activity is no amount, or
+                a strain names an edge twice.
         """
         found: dict[Relation, list[tuple[int, EdgeTarget]]] = {}
         for strain, written in enumerate(strains):

@@ -307,7 +307,7 @@ def predict_design(
 
 
 def wild_type_of(members: Sequence[Trained], design: Design, phenotype: str) -> float:
-    """Return what is predicted for the wild type with the covariates of a design; 0 where a model has no value for it."""
+    """Return what is predicted for the wild type with the covariates of a design; 0 where no model has a value."""
     wild = design.chosen(np.zeros(1, int), members[0].cell.genes.names).with_targets(np.zeros(design.size, bool))
     wild = wild if design.complete is None else design.complete(wild)
     found = predict_rows(members, GenotypeTable.of(wild))[predicted_column(phenotype)]

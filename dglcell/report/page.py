@@ -227,7 +227,7 @@ def _marked(title: str, text: str, is_best: bool) -> str:
 
 
 def lines_below(rows: Sequence[ResultRow], split: str) -> list[str]:
-    """Return the lines below a table: leads, scores within covariates, what is the most possible, and intervals."""
+    """Return the lines below a table: leads, scores within media, what is the most possible, and intervals."""
     return [*ahead_lines(rows), *within_lines(rows), *ceiling_lines(rows), *coverage_lines(rows, split)]
 
 
@@ -287,7 +287,7 @@ def within_lines(rows: Sequence[ResultRow]) -> list[str]:
         best = best_row(baselines, "pearson_within")
         other = f", '{best.model}' {best.metrics['pearson_within']:.3f}" if best else ""
         found = f"{own.model} {own.metrics['pearson_within']:.3f}{other}"
-        lines.append(f"{own.phenotype}: Pearson within one covariate at a time, on average: {found}")
+        lines.append(f"{own.phenotype}: Pearson within one medium or batch at a time, on average: {found}")
     return lines
 
 

@@ -44,8 +44,8 @@ from dglcell.uncertainty.calibration import OF_CLASSES, OF_INTERVALS, Calibratio
 
 log = logging.getLogger("dglcell")
 
-CONTROL, WITHOUT_MESSAGES = "-without-messages", "without messages"
-"""The name of the control's experiment ends in the first, and tables give the second name to its model."""
+ABLATION, WITHOUT_MESSAGES = "-without-messages", "without messages"
+"""The name of the ablation's experiment ends in the first, and tables give the second name to its model."""
 
 SEPARATORS = frozenset(';,"')
 """No name of a gene may contain this in the column ``names``."""
@@ -69,7 +69,7 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
     trained = load_trained(directory, config.trainer.checkpoint, prepared.cell)
     baselines = baselines_of_run(prepared, directory) if config.baselines else Baselines()
     found = evaluate_parts(config, prepared, trained, baselines)
-    rows = found.rows + control_rows(directory.path, prepared.split.sha256)
+    rows = found.rows + ablation_rows(directory.path, prepared.split.sha256)
     own = own_names(config, prepared.cell.genes)
     own = {gene: name for gene, name in own.items() if not SEPARATORS.intersection(name)}
     learned = getattr(trained.model, "learned", None)  # a model of the user's own may have no such attribute
@@ -134,7 +134,7 @@ def evaluate_run(path: Path, checkpoint: str | None = None) -> list[ResultRow]:
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, eval_batch_size=size))
     baselines = kept_baselines(directory, prepared.cell) if directory.baselines.is_file() else Baselines()
     found = evaluate_parts(config, prepared, trained, baselines)
-    return found.rows + control_rows(path, prepared.split.sha256)
+    return found.rows + ablation_rows(path, prepared.split.sha256)
 
 
 def evaluate_parts(config: Config, prepared: Prepared, trained: Trained, baselines: Baselines) -> Evaluation:
@@ -213,7 +213,7 @@ def evaluate_baselines(
     prepared = prepare(config, command=command)
     with threads(config.trainer.given_threads):
         baselines = fit_baselines(prepared)
-        rows = score(prepared, baselines).rows + control_rows(config.run_directory, prepared.split.sha256)
+        rows = score(prepared, baselines).rows + ablation_rows(config.run_directory, prepared.split.sha256)
     about = {
         "command": command,
         "split": prepared.split.meta,
@@ -227,20 +227,20 @@ def evaluate_baselines(
     return rows, baselines
 
 
-def control_rows(run: Path, split_sha256: str) -> list[ResultRow]:
-    """Return the metrics of a run's control, if it was trained with its seed and on its split.
+def ablation_rows(run: Path, split_sha256: str) -> list[ResultRow]:
+    """Return the metrics of a run's ablation, if it was trained with its seed and on its split.
 
     Its intervals are left out, because it does not predict.
 
     Args:
-        run: run directory of the experiment; that of its control is looked for beside the experiment.
+        run: run directory of the experiment; that of its ablation is looked for beside the experiment.
         split_sha256: SHA-256 of the split of the run.
     """
-    path = run.parent.with_name(f"{run.parent.name}{CONTROL}") / run.name
+    path = run.parent.with_name(f"{run.parent.name}{ABLATION}") / run.name
     if not RunDirectory(path).results.exists():
         return []
-    control = read_run(path, parts=())
-    if control.environment["hashes"]["split"] != split_sha256:
+    ablation = read_run(path, parts=())
+    if ablation.environment["hashes"]["split"] != split_sha256:
         log.info("%s was trained on another split, and is not compared with", path)
         return []
     left_out = {*OF_INTERVALS, OF_CLASSES}
@@ -251,7 +251,7 @@ def control_rows(run: Path, split_sha256: str) -> list[ResultRow]:
             is_baseline=True,
             metrics={name: value for name, value in row.metrics.items() if name not in left_out},
         )
-        for row in control.rows
+        for row in ablation.rows
         if row.is_network
     ]
 

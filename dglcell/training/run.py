@@ -1,4 +1,4 @@
-"""Run one training, from configuration to table, picture and checkpoints, and its control without messages."""
+"""Run one training, from configuration to table, picture and checkpoints, and its ablation without messages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from dglcell.report.run_page import write_report
 from dglcell.runs.directory import RunDirectory, complete_usage, environment, write_usage
 from dglcell.training.checkpoint import check_continues, resume_from, starting_point
 from dglcell.training.distributed import PARENT, check_allocation, heed_signals
-from dglcell.training.evaluate import CONTROL, WITHOUT_MESSAGES, control_rows, report, rows_as_json
+from dglcell.training.evaluate import ABLATION, WITHOUT_MESSAGES, ablation_rows, report, rows_as_json
 from dglcell.training.fit import fit, make_callbacks, make_task, make_trainer, read_start
 from dglcell.training.prepare import Prepared, prepare_run, say_what_changed, settle_what_models_see
 from dglcell.training.signals import POLL_SECONDS, StopSignals, is_rank_zero
@@ -253,11 +253,11 @@ def without_messages(config: Config, epochs: int | None = None) -> Config:
     """Return the same experiment with no round of messages, and without reactions that are lost because others are.
 
     The best epoch is chosen on the validation part, even if the experiment would take the last one. Two rounds of
-    messages make an epoch of ``hetero_cell`` about twenty times as long, so that the control is given less time than
+    messages make an epoch of ``hetero_cell`` about twenty times as long, so that the ablation is given less time than
     the model, and it is seldom better for more.
 
     Args:
-        epochs: number of epochs of the control; None for eight times those of the experiment.
+        epochs: number of epochs of the ablation; None for eight times those of the experiment.
 
     Raises:
         ConfigError: the model passes no messages, or has no rounds.
@@ -266,29 +266,29 @@ def without_messages(config: Config, epochs: int | None = None) -> Config:
     quiet = model.without_messages()
     if quiet is None:
         raise ConfigError(
-            "there is no control without messages, because the model itself passes none in rounds",
+            "there is no ablation without messages, because the model itself passes none in rounds",
             got=f"`model.name: {model.name}`, `model.layers: {getattr(model, 'layers', 'no such key')}`",
             expected="`model.layers: 1` or more",
             do="leave `--without-messages` out",
         )
     best = "best_loss" if config.trainer.checkpoint == "last" else config.trainer.checkpoint
-    control = dataclasses.replace(
+    ablation = dataclasses.replace(
         config,
-        experiment=dataclasses.replace(config.experiment, name=f"{config.experiment.name}{CONTROL}", expected=None),
+        experiment=dataclasses.replace(config.experiment, name=f"{config.experiment.name}{ABLATION}", expected=None),
         cell=dataclasses.replace(config.cell, lose_blocked=False),
         model=quiet,
         trainer=dataclasses.replace(config.trainer, epochs=epochs or 8 * config.trainer.epochs, checkpoint=best),
         baselines=False,
         plot=False,
     )
-    control.validate()
-    return control
+    ablation.validate()
+    return ablation
 
 
-def train_control(
+def train_ablation(
     config: Config, epochs: int | None, command: str, signals: StopSignals | None = None
 ) -> list[ResultRow]:
-    """Train the control of ``without_messages``, or continue it, and add its rows to the results of the run.
+    """Train the ablation of ``without_messages``, or continue it, and add its rows to the results of the run.
 
     The rows are returned; there are none if the run is not finished.
 
@@ -296,13 +296,13 @@ def train_control(
         DglcellError: there is a fault that the user can mend.
         StoppedError: a signal came, and what is needed to continue is on disk.
     """
-    control = without_messages(config, epochs)
-    log.info("training %s for at most %d epochs", control.experiment.name, control.trainer.epochs)
-    train(control, command, signals)
+    ablation = without_messages(config, epochs)
+    log.info("training %s for at most %d epochs", ablation.experiment.name, ablation.trainer.epochs)
+    train(ablation, command, signals)
     run = RunDirectory(config.run_directory)
     if not run.results.exists():
         return []
-    rows = control_rows(run.path, Split.load(run.split).sha256)
+    rows = ablation_rows(run.path, Split.load(run.split).sha256)
     results: dict[str, Any] = json.loads(run.results.read_text(encoding="utf-8"))
     kept = [row for row in results["rows"] if row["model"] != WITHOUT_MESSAGES]
     write_json(run.results, {**results, "rows": kept + rows_as_json(rows)})
@@ -311,6 +311,6 @@ def train_control(
     return rows
 
 
-def rows_with(rows: list[ResultRow], control: list[ResultRow]) -> list[ResultRow]:
-    """Return the rows of a run with those of its control, in place of earlier ones."""
-    return [row for row in rows if row.model != WITHOUT_MESSAGES] + control
+def rows_with(rows: list[ResultRow], ablation: list[ResultRow]) -> list[ResultRow]:
+    """Return the rows of a run with those of its ablation, in place of earlier ones."""
+    return [row for row in rows if row.model != WITHOUT_MESSAGES] + ablation

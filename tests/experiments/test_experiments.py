@@ -192,7 +192,7 @@ def test_deletions_in_media_train(tmp_path: Path) -> None:
 def test_alleles_train(tmp_path: Path) -> None:
     """In a random split, as new alleles of known genes, which is a difference over new genes."""
     raw, numbers = write_raw_folder(tmp_path / "raw"), np.random.default_rng(0)
-    table = "gene,allele,class,activity,fitness,sd,strain,alleles\n"
+    table = "gene,allele,class,strength,fitness,sd,strain,alleles\n"
     for gene, kind in itertools.product(GENES, ("deletion", "DAmP", "ts")):
         activity = 0 if kind == "deletion" else 0.2
         table += f"{gene},{gene}-{kind},{kind},{activity},{numbers.uniform():.3f},0.1,{gene}_{kind},several\n"

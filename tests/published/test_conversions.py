@@ -62,7 +62,7 @@ TEXTS: dict[str, tuple[list[str], dict[str, Any], str]] = {
             "Strain\tOrf\tCommon\tAllele\nYAL001C_tsq1\tYAL001C\tTFC3\ttfc3-1\nYBR002C_damp4\tYBR002C\tRER2\trer2_damp\n",
         ],
         {},
-        "gene,allele,class,activity,fitness,sd,strain,alleles\n"
+        "gene,allele,class,strength,fitness,sd,strain,alleles\n"
         "YAL001C,YAL001C_sn2,deletion,0.0,1.0,0.1,YAL001C_sn2,several\n"
         "YAL001C,tfc3-1,ts,0.2,0.50,0.2,YAL001C_tsq1,several\n"
         "YBR002C,rer2_damp,DAmP,0.2,0.9,0.1,YBR002C_damp4,one\n",

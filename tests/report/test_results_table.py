@@ -81,7 +81,7 @@ def test_a_line_has_the_mean_within_covariates() -> None:
     within = zip(rows, (0.25, math.nan, 0.31), strict=True)
     rows = [replace(one, metrics={**one.metrics, "pearson_within": value}) for one, value in within]
     assert within_lines(rows) == [
-        "fitness: Pearson within one covariate at a time, on average: dglcell 0.250, 'kernel' 0.310"
+        "fitness: Pearson within one medium or batch at a time, on average: dglcell 0.250, 'kernel' 0.310"
     ]
 
 
