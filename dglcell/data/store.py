@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
 
 import lmdb
 import numpy as np
@@ -101,20 +102,17 @@ class StoreMeta:
 
     @classmethod
     def from_bytes(cls, record: bytes, where: str) -> StoreMeta:
-        """Read the record from its bytes.
-
-        Args:
-            record: as written by `to_bytes`.
-            where: the store, for the message.
+        """Read the record from its bytes, as `to_bytes` writes them; ``where`` names the store in messages.
 
         Raises:
             DataError: the record is damaged, or its format is not the one that this version of the package reads.
         """
+        damaged = DataError(f"{where}: its description (record 'meta') is damaged", do=AGAIN)
         try:
             content = parse_json(record)
-        except ValueError:
-            raise _damaged(where) from None
-        schema = content.get("schema") if isinstance(content, dict) else None
+            schema, sha256 = content.get("schema"), content.pop("meta_sha256", None)
+        except (ValueError, AttributeError, TypeError):
+            raise damaged from None
         if isinstance(schema, int) and schema != SCHEMA:
             newer = schema > SCHEMA
             raise DataError(
@@ -123,82 +121,52 @@ class StoreMeta:
                 expected=f"schema {SCHEMA}",
                 do=("update dglcell, or " if newer else "") + "build it anew with `dglcell data build --overwrite`",
             )
-        expected = {*(field.name for field in fields(cls)), "meta_sha256"}
-        if (
-            not isinstance(content, dict)
-            or content.keys() != expected
-            or content.pop("meta_sha256") != canonical_hash(content)
-        ):
-            raise _damaged(where)
+        if sha256 != canonical_hash(content) or content.keys() != {field.name for field in fields(cls)}:
+            raise damaged
         provenance = Provenance(**{**content["provenance"], "urls": tuple(content["provenance"]["urls"])})
         columns = tuple((tuple(label), sha256) for label, sha256 in content["columns"])
         sequences = {"columns": columns, "values": tuple(content["values"]), "names": tuple(content["names"])}
         return cls(**{**content, **sequences, "provenance": provenance})
 
 
-def _damaged(where: str) -> DataError:
-    return DataError(f"{where}: its description (record 'meta') is damaged", do=AGAIN)
-
-
-# LMDB files: read-only environments, one for each file and process.
-#
-# LMDB forbids opening a file twice in one process and using an environment across a fork. py-lmdb keeps its
-# register of open files over the fork, so that a worker whose parent has the store open could not open it. Both
-# are settled here: stores of the same file share one environment, and a forked child closes what it inherited
-# before it opens anything.
-
-
 DATA_FILE = "data.mdb"
 HASH_FILE = "data.mdb.sha256"
 """This file holds the hash of all bytes of the LMDB file, including those that no record needs."""
 
-_open: WeakValueDictionary[tuple[int, int], lmdb.Environment] = WeakValueDictionary()
-_owner = [os.getpid()]
+_one_at_a_time = threading.Lock()
 
 
-def open_environment(path: Path) -> lmdb.Environment:
-    """Open the store directory ``path``; everyone in this process who holds it shares one environment.
+@contextmanager
+def _opened(path: Path) -> Iterator[lmdb.Transaction]:
+    """Open the store directory ``path`` for as long as it is read.
 
-    It is closed when the last holder lets go of it.
+    LMDB forbids opening a file twice in one process, and using an environment across a fork; so none stays open.
 
     Raises:
-        DataError: there is no store, or its file is cut short or not an LMDB file.
+        DataError: there is no store, or its file is cut short, damaged or not an LMDB file.
     """
-    if _owner[0] != os.getpid():
-        for inherited in list(_open.values()):
-            inherited.close()
-        _open.clear()
-        _owner[0] = os.getpid()
     file = path / DATA_FILE
     if not file.is_file():
         missing = "does not exist" if not path.exists() else f"is not a store: it has no {DATA_FILE}"
-        raise DataError(
-            f"'{path}' {missing}", expected="the directory of a store", do="build one with `dglcell data build`"
-        )
-    status = file.stat()
-    key = status.st_dev, status.st_ino
-    environment = _open.get(key)
-    if environment is None:
+        do = "build one with `dglcell data build`"
+        raise DataError(f"'{path}' {missing}", expected="the directory of a store", do=do)
+    with _one_at_a_time:
         try:
             environment = lmdb.open(str(path), readonly=True, lock=False, readahead=False, meminit=False)
         except lmdb.Error as error:
-            raise DataError(
-                f"'{path}' cannot be opened as a store",
-                got=error,
-                expected=f"an LMDB file named {DATA_FILE} that you may read",
-                do=AGAIN,
-            ) from None
-        _open[key] = environment
-    # Reading a page beyond the end of the file would end the process with SIGBUS.
-    needed = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
-    if status.st_size < needed:
-        raise DataError(
-            f"store '{path}' is cut short",
-            got=f"{status.st_size:,} bytes in {DATA_FILE}",
-            expected=f"{needed:,} bytes or more",
-            do=AGAIN,
-        )
-    return environment
+            expected = f"an LMDB file named {DATA_FILE} that you may read"
+            raise DataError(f"'{path}' cannot be opened as a store", got=error, expected=expected, do=AGAIN) from None
+        with environment:
+            # Reading a page beyond the end of the file would end the process with SIGBUS.
+            needed = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
+            if (size := file.stat().st_size) < needed:
+                got, expected = f"{size:,} bytes in {DATA_FILE}", f"{needed:,} bytes or more"
+                raise DataError(f"store '{path}' is cut short", got=got, expected=expected, do=AGAIN)
+            try:
+                with environment.begin(buffers=True) as transaction:
+                    yield transaction
+            except lmdb.Error as error:
+                raise DataError(f"store '{path}' is damaged: LMDB cannot read it", got=error, do=AGAIN) from None
 
 
 class Store:
@@ -218,7 +186,8 @@ class Store:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.meta = self._read_meta(open_environment(self.path))
+        with _opened(self.path) as transaction:
+            self.meta = self._read_meta(transaction)
 
     def __len__(self) -> int:
         return self.meta.strains
@@ -239,10 +208,10 @@ class Store:
         Raises:
             DataError: a column is damaged, or the store was built anew.
         """
-        meta, environment = self.meta, open_environment(self.path)
-        if self._read_meta(environment).sha256 != self.sha256:
-            raise DataError(f"store '{self.path}' was built anew while it was in use", do="open it again")
-        with environment.begin(buffers=True) as transaction:
+        meta = self.meta
+        with _opened(self.path) as transaction:
+            if self._read_meta(transaction).sha256 != self.sha256:
+                raise DataError(f"store '{self.path}' was built anew while it was in use", do="open it again")
             found = {label: self._column(transaction, number) for number, (label, _) in enumerate(meta.columns)}
         offsets = np.zeros(meta.strains + 1, np.int64)
         np.cumsum(found.pop(COUNTS), out=offsets[1:])
@@ -258,35 +227,20 @@ class Store:
             stored = target_dtype(len(meta.names))
         contents = []
         for value, strains in enumerate(meta.values):
-            try:
-                content = transaction.get(value_key(value, number))
-            except lmdb.Error as error:
-                raise self._broken("LMDB cannot read it", error) from None
-            if content is None:
-                raise self._broken(f"its column '{name}' is missing")
-            contents.append(bytes(content) * strains if label == COUNTS and len(content) == 1 else content)
+            content = bytes(transaction.get(value_key(value, number), b""))
+            contents.append(content * strains if label == COUNTS and len(content) == 1 else content)
         whole = b"".join(contents)
         if hashlib.sha256(whole).hexdigest() != sha256:
-            raise self._broken(f"its column '{name}' does not fit its hash")
+            raise DataError(f"store '{self.path}' is damaged: its column '{name}' does not fit its hash", do=AGAIN)
         # What fits the hash has the length that it was written with.
         return np.frombuffer(whole, stored).astype(np.int32 if label == TARGETS else stored)
 
-    def _read_meta(self, environment: lmdb.Environment) -> StoreMeta:
-        try:
-            with environment.begin() as transaction:
-                record = transaction.get(META_KEY)
-        except lmdb.Error as error:
-            raise self._broken("LMDB cannot read it", error) from None
+    def _read_meta(self, transaction: lmdb.Transaction) -> StoreMeta:
+        record = transaction.get(META_KEY)
         if record is None:
-            raise DataError(
-                f"'{self.path}' is an LMDB directory but not a store of strains",
-                expected="a record named 'meta'",
-                do="build a store with `dglcell data build`",
-            )
-        return StoreMeta.from_bytes(record, f"store '{self.path}'")
-
-    def _broken(self, what: str, error: lmdb.Error | None = None) -> DataError:
-        return DataError(f"store '{self.path}' is damaged: {what}", got=error, do=AGAIN)
+            what, do = f"'{self.path}' is an LMDB directory but not a store of strains", "build a store"
+            raise DataError(what, expected="a record named 'meta'", do=f"{do} with `dglcell data build`")
+        return StoreMeta.from_bytes(bytes(record), f"store '{self.path}'")
 
 
 def verify_store(path: Path) -> Store:
@@ -302,12 +256,8 @@ def verify_store(path: Path) -> Store:
         expected = recorded.read_bytes().strip() if recorded.is_file() else b"nothing"
         found = sha256_file(file).encode()
         if found != expected:
-            raise DataError(
-                f"store '{path}': {DATA_FILE} does not fit the hash in {HASH_FILE}",
-                got=found.decode(),
-                expected=ascii(expected)[2:-1],
-                do=AGAIN,
-            )
+            what = f"store '{path}': {DATA_FILE} does not fit the hash in {HASH_FILE}"
+            raise DataError(what, got=found.decode(), expected=ascii(expected)[2:-1], do=AGAIN)
     store = Store(path)
     if Vocabulary(store.meta.names).sha256 != store.meta.vocabulary_sha256:
         raise DataError(f"store '{path}': its gene names do not fit their hash", do=AGAIN)
