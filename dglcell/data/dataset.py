@@ -39,7 +39,7 @@ def strains_of_cell(
         GraphError: unknown genes under ``refuse``.
         DataError: a phenotype that the table lacks, a phenotype without labels, or no strain left.
     """
-    columns = {Column(PHENOTYPE, name): strains.phenotypes[name] for name in check_phenotypes(strains, phenotypes)}
+    columns = {Column(PHENOTYPE, name): strains.phenotypes[name] for name in _chosen(strains, phenotypes)}
     targets = translated(strains.targets, vocabulary.indices(strains.names))
     keep = np.ones(len(strains), dtype=bool)
     lacking = np.flatnonzero(targets < 0)
@@ -67,23 +67,15 @@ def strains_of_cell(
     return (usable if keep.all() else usable.take(np.flatnonzero(keep))).to("cpu")
 
 
-def check_phenotypes(strains: Strains, phenotypes: list[str] | None) -> list[str]:
-    """Return the phenotypes to predict: all that the strains have where None is given.
-
-    Raises:
-        DataError: one is not there, or has no label at all.
-    """
+def _chosen(strains: Strains, phenotypes: list[str] | None) -> list[str]:
+    """Return the phenotypes to predict: all that the strains have where None is given."""
     there = strains.phenotypes
     chosen = list(phenotypes) if phenotypes else list(there)
-    lacking = [name for name in chosen if name not in there]
-    if lacking:
-        raise DataError(
-            f"the store has no phenotype '{lacking[0]}'",
-            got=", ".join(chosen),
-            expected="among " + ", ".join(there),
-            do=did_you_mean(lacking[0], there, "set `data.phenotypes`"),
-        )
     for name in chosen:
+        if name not in there:
+            do = did_you_mean(name, there, "set `data.phenotypes`")
+            what, expected = f"the store has no phenotype '{name}'", f"among {', '.join(there)}"
+            raise DataError(what, got=", ".join(chosen), expected=expected, do=do)
         if np.isnan(there[name]).all():
             raise DataError(f"phenotype '{name}' has no label at all", do="leave it out of `data.phenotypes`")
     return chosen
@@ -103,10 +95,8 @@ class EpochBatches(Sampler[Tensor]):
     Args:
         strains: [n] int64 strain numbers of the part, on the host.
         batch_size: B on this rank.
-        shuffle: whether the order changes by epoch.
-        seed: seed of the order.
-        rank: rank of this process.
-        world_size: number of processes.
+        shuffle: whether the order changes by epoch, with ``seed``.
+        rank, world_size: number of this process, and of all.
 
     Attributes:
         epoch: the epoch that the next pass belongs to.
@@ -185,7 +175,14 @@ class Normaliser(nn.Module):
             standard = kind == "standard"
             shifts.append(values.mean() if standard else values.new_zeros(()))
             scales.append(values.std(unbiased=False) if standard else values.new_ones(()))
-            _check_spread(name, values, float(scales[-1]))
+            least, most = (getattr(torch.finfo(torch.float32), name) for name in ("tiny", "max"))
+            if not least <= float(scales[-1]) <= most:
+                raise DataError(
+                    f"phenotype '{name}': the spread of its training labels does not fit into single precision",
+                    got=f"{float(scales[-1]):.4g}, labels {values.min().item():.4g} … {values.max().item():.4g}",
+                    expected=f"{least:.4g} … {most:.4g}",
+                    do="give the phenotype in another unit",
+                )
         return cls(kind, torch.stack(shifts), torch.stack(scales))
 
     def normalise(self, labels: Tensor) -> Tensor:
@@ -206,30 +203,12 @@ def _check_labels(name: str, values: Tensor, kind: str) -> None:
         raise DataError(f"phenotype '{name}' has no label in the training part", do="choose another split")
     low, high = values.min().item(), values.max().item()
     if low == high:
-        raise DataError(
-            f"phenotype '{name}' is constant in the training part",
-            got=f"{low:g} in {count(len(values), 'strain')}",
-            do=(
-                "leave it out of `data.phenotypes`, or choose another split"
-                if len(values) > 1
-                else "add strains, or let more of them train with `split.fractions`"
-            ),
-        )
+        do = "add strains, or let more of them train with `split.fractions`"
+        if len(values) > 1:
+            do = "leave it out of `data.phenotypes`, or choose another split"
+        got = f"{low:g} in {count(len(values), 'strain')}"
+        raise DataError(f"phenotype '{name}' is constant in the training part", got=got, do=do)
     if kind == "logistic" and not 0 <= low < high <= 1:
-        raise DataError(
-            f"`data.normalise: logistic`: labels of phenotype '{name}' are no probabilities",
-            got=f"{low:.4g} … {high:.4g}",
-            expected="0 … 1",
-            do="leave it out of `data.phenotypes`, or set `data.normalise: standard`",
-        )
-
-
-def _check_spread(name: str, values: Tensor, scale: float) -> None:
-    float32 = torch.finfo(torch.float32)
-    if not float32.tiny <= scale <= float32.max:
-        raise DataError(
-            f"phenotype '{name}': the spread of its training labels does not fit into single precision",
-            got=f"{scale:.4g}, labels {values.min().item():.4g} … {values.max().item():.4g}",
-            expected=f"{float32.tiny:.4g} … {float32.max:.4g}",
-            do="give the phenotype in another unit",
-        )
+        what = f"`data.normalise: logistic`: labels of phenotype '{name}' are no probabilities"
+        do = "leave it out of `data.phenotypes`, or set `data.normalise: standard`"
+        raise DataError(what, got=f"{low:.4g} … {high:.4g}", expected="0 … 1", do=do)

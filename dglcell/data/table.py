@@ -57,10 +57,10 @@ class Rows:
 
         header = [str(name).strip() for name in frame.columns]
         check_columns(header, columns)
-        found = {name: frame.iloc[:, header.index(name)] for name in columns}
-        cells = {
-            name: list(map(written_as, of.astype(object).where(of.notna(), "").tolist())) for name, of in found.items()
-        }
+        cells = dict[str, list[str]]()
+        for name in columns:
+            of = frame.iloc[:, header.index(name)]
+            cells[name] = list(map(written_as, of.astype(object).where(of.notna(), "").tolist()))
         names = [f"strain '{name}'" if isinstance(name, str) else f"row {i}" for i, name in enumerate(frame.index)]
         return cls(STRAINS, pd.DataFrame(cells, range(len(frame)), dtype=object), np.arange(len(frame)), names)
 

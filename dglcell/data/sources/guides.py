@@ -86,11 +86,9 @@ def guide_covariates(
     wrong = next((s for s in upper if set(s) - set(BASES)), None)
     lengths = sorted({len(sequence) for sequence in upper if sequence})
     if wrong is not None or len(lengths) != 1:
-        raise DataError(
-            f"'{where}': sequences of guides cannot be compared",
-            got=f"'{wrong}'" if wrong is not None else f"lengths {', '.join(map(str, lengths)) or 'none'}",
-            expected=f"letters {', '.join(BASES)}, and one length for all",
-        )
+        got = f"'{wrong}'" if wrong is not None else f"lengths {', '.join(map(str, lengths)) or 'none'}"
+        expected = f"letters {', '.join(BASES)}, and one length for all"
+        raise DataError(f"'{where}': sequences of guides cannot be compared", got=got, expected=expected)
     (length,) = lengths
     bases = np.array([[BASES.index(base) for base in s] if s else [-1] * length for s in upper], dtype=np.int64)
     names, site = np.unique(np.asarray(sites, dtype=str), return_inverse=True)
@@ -116,14 +114,10 @@ def guide_covariates(
 def _places(bases_NL: NDArray[np.int64], known_KL: NDArray[np.int64], apart: bool) -> NDArray[np.int64]:
     """Return the sequences of the places that the guides of a site bind, [N, L].
 
-    Where there is one place, it has the most frequent bases. Otherwise guides that differ at a few positions bind one
-    place, and so do those between which there is a series of such guides. It is the known one that a guide of them
-    matches best, if that is at half of the positions or more, and else one with their most frequent bases.
-
-    Args:
-        bases_NL: numbers of the guides' bases; -1 where there is no guide.
-        known_KL: those of the places that are known.
-        apart: whether there may be several places.
+    Where there is one place, it has the most frequent bases. Otherwise (``apart``) guides that differ at a few
+    positions bind one place, and so do those between which there is a series of such guides. It is the known one, of
+    ``known_KL``, that a guide of them matches best, if that is at half of the positions or more, and else one with
+    their most frequent bases. Numbers of bases are −1 where there is no guide.
     """
     found_NL = np.repeat(known_KL[:1] if len(known_KL) else _most_frequent(bases_NL)[None], len(bases_NL), axis=0)
     rows = np.flatnonzero(bases_NL[:, 0] >= 0)
@@ -156,10 +150,7 @@ def _distances(cells: Sequence[str], where: str) -> NDArray[np.generic]:
     found, nowhere = read_numbers(pd.Series(cells, dtype=str), ".", ())
     wrong = ~nowhere & ~(np.abs(found) <= np.finfo(np.float32).max)
     if wrong.any():
-        raise DataError(
-            f"'{where}': a guide has no distance",
-            got=f"'{cells[int(np.argmax(wrong))]}'",
-            expected="a number, or an empty cell for a guide that binds no gene",
-            do="mend the cell, or leave `distance` of `guides` out",
-        )
+        got, expected = cells[int(np.argmax(wrong))], "a number, or an empty cell for a guide that binds no gene"
+        do = "mend the cell, or leave `distance` of `guides` out"
+        raise DataError(f"'{where}': a guide has no distance", got=f"'{got}'", expected=expected, do=do)
     return np.where(nowhere, 0, found).astype(np.float32)
