@@ -128,10 +128,6 @@ def test_the_query_pair_of_a_triple_is_that_of_its_query_strain() -> None:
 # The stratified split: its shares in every number of deletions and for every phenotype.
 
 
-STRATIFIED_FRACTIONS = (0.8, 0.1, 0.1)
-STRATIFIED_BINS = Bins.of_fractions(STRATIFIED_FRACTIONS)
-
-
 def with_phenotypes(table: Strains, seed: int, present: tuple[float, ...]) -> Strains:
     """Return the table with phenotypes of which these shares are measured."""
     rng = np.random.default_rng(seed)
@@ -150,7 +146,7 @@ stratified_tables = st.builds(
     st.integers(0, 100),
     st.sampled_from([(1.0,), (0.5, 0.5), (0.9, 0.3, 0.05), (0.0, 0.7)]),
 )
-bins = st.sampled_from([STRATIFIED_BINS, Bins.of_fractions((0.5, 0.3, 0.2)), Bins.of_folds(5, 2)])
+bins = st.sampled_from([BINS, Bins.of_fractions((0.5, 0.3, 0.2)), Bins.of_folds(5, 2)])
 
 
 def shares_of_parts(bins: Bins) -> np.ndarray:
