@@ -126,14 +126,6 @@ def test_strains_without_any_chosen_label_are_left_out() -> None:
     assert not one.labels.isnan().any()
 
 
-def test_a_wild_type_strain_stays() -> None:
-    table = table_of([[], ["A"], []])
-    dataset = strains_of_cell(table, Vocabulary.of(["A"]))
-    assert dataset.offsets.tolist() == [0, 0, 1, 1]
-    batch = dataset.take(torch.tensor([2, 0]), 0)
-    assert batch.perturbations.offsets.tolist() == [0, 0, 0]
-
-
 def test_wrong_phenotypes_are_refused() -> None:
     table = random_table(10, 5, columns=True)
     vocabulary = Vocabulary.of(table.names)
@@ -236,20 +228,6 @@ def make_module() -> StrainDataModule:
     dataset = strains_of_cell(table, Vocabulary.of(table.names))
     parts = {"train": torch.arange(0, 30), "validation": torch.arange(30, 37), "test": torch.arange(37, 50)}
     return StrainDataModule(dataset, parts, batch_size=8, eval_batch_size=5, seed=1)
-
-
-def test_parts_do_not_mix_and_batches_have_their_sizes() -> None:
-    module = make_module()
-    for loader, expected, size in (
-        (module.train_dataloader(), range(0, 30), 8),
-        (module.val_dataloader(), range(30, 37), 5),
-    ):
-        batches = [batch.strains for batch in loader]
-        assert sorted(torch.cat(batches).tolist()) == list(expected)
-        assert max(map(len, batches)) <= size
-        assert len(batches) == len(loader)
-    assert torch.cat([b.strains for b in module.train_dataloader()]).tolist() != list(range(30))
-    assert torch.cat([b.strains for b in module.val_dataloader()]).tolist() == list(range(30, 37))
 
 
 def test_fillers_are_strains_without_labels() -> None:

@@ -74,12 +74,6 @@ def test_genes_of_rows(tmp_path: Path, text: str, options: dict[str, Any], genot
     assert left_out == (rows - len(genotypes) if {"where", "missing"} & set(options) else 0)
 
 
-def test_minus_signs_of_word_processors(tmp_path: Path) -> None:
-    for minus in "\N{MINUS SIGN}\N{EN DASH}":
-        table = load_csv(config(write(tmp_path, PAIRS.replace("-1", f"{minus}1"))))
-        assert table.phenotypes["epsilon"].tolist() == [0.5, -1.0]
-
-
 def test_several_phenotypes_with_p_values_and_sds(tmp_path: Path) -> None:
     path = write(tmp_path, "gene_a,gene_b,f,e,p,sd\nA,B,0.9,NA,,0.1\nA,C,,0.2,0.01,\n")
     table = load_csv(
@@ -122,19 +116,15 @@ def test_an_alias_of_several_genes_is_refused(tmp_path: Path) -> None:
     assert len(load_csv(config(write(tmp_path, PAIRS), aliases=aliases))) == 2
 
 
-BAD_ROWS = [
-    ("A,A,1\n", "line 4: gene 'A' is deleted twice"),
-    (",,1\n", "line 4: no gene is deleted"),
-    ("A,D,high\n", "line 4: score 'high' is no number"),
-    ("A,D,inf\n", "line 4: score 'inf' is no finite number"),
-    ("A,D,1e300\n", "line 4: score '1e300' is no finite number"),
-    ("A,D,NaN\n", r"line 4: no phenotype is measured: no number in score(.|\n)*missing: drop"),
-    ("A,D,\nA,E,\n", "lines 4, 5: no phenotype is measured"),
-    ("\n\nA,A,1\n", "line 6: gene 'A' is deleted twice"),
-]
-
-
-@pytest.mark.parametrize(("row", "message"), BAD_ROWS)
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("A,D,inf\n", "line 4: score 'inf' is no finite number"),
+        ("A,D,1e300\n", "line 4: score '1e300' is no finite number"),
+        ("A,D,NaN\n", r"line 4: no phenotype is measured: no number in score(.|\n)*missing: drop"),
+        ("\n\nA,A,1\n", "line 6: gene 'A' is deleted twice"),
+    ],
+)
 def test_a_bad_row_is_refused_with_its_line(tmp_path: Path, row: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         load_csv(config(write(tmp_path, PAIRS + row)))
@@ -176,16 +166,12 @@ def test_decimal_commas(tmp_path: Path) -> None:
         ("gene_a,gene_b,s\nA,B,1\n", r"no column 'score', which `phenotypes` asks for\n.*gene_a, gene_b, s"),
         ("gene_a,gene_b,Scores\nA,B,1\n", r"which `phenotypes` asks for\n.*Scores\n  do: +did you mean Scores\?"),
         ("gene_a,gene_b,score\nA,B,NA\n", "no row has a phenotype"),
+        (PAIRS.replace("A", "Z"), r"no row has gene_a = A\n.*one of B, Z"),
     ],
 )
 def test_a_bad_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        load_csv(config(write(tmp_path, text)))
-
-
-def test_a_filter_without_rows_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no row has gene_a = Z\n.*one of A, B"):
-        load_csv(config(write(tmp_path, PAIRS), where={"gene_a": "Z"}))
+        load_csv(config(write(tmp_path, text), where={"gene_a": "A"} if "Z" in text else {}))
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from dglcell.data.columns import COMPUTED
 from dglcell.data.sources import Computed, Work
 from dglcell.data.sources.config import FbaConfig, InSilicoConfig
 from dglcell.data.sources.fba_growth import FbaGrowth
-from dglcell.data.sources.growth import RESOLUTION, KnockoutRules, digenic, lethal, lost_rules, snap, trigenic, unpacked
+from dglcell.data.sources.growth import RESOLUTION, KnockoutRules, lost_rules, snap, trigenic, unpacked
 from dglcell.data.sources.insilico import load_insilico
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, DglcellError, GraphError
@@ -56,24 +56,6 @@ def model_of(texts: list[str]) -> Model:
         model.add_reactions([reaction])
         reaction.gene_reaction_rule = text
     return model
-
-
-@examples(30)
-@given(
-    st.lists(st.one_of(rules, st.just("")), min_size=1, max_size=12),
-    st.lists(st.permutations(range(6)), min_size=1, max_size=5),
-    st.integers(0, 6),
-)
-def test_blocked_reactions_are_those_whose_rule_cobra_finds_false(
-    texts: list[str], orders: list[list[int]], size: int
-) -> None:
-    model = model_of(texts)
-    rules = KnockoutRules.of(model)
-    sets = np.array([order[:size] for order in orders], dtype=np.int32).reshape(len(orders), size)
-    for row, lost in zip(sets, lost_rules(rules.left_of(sets), 1), strict=True):
-        deleted = {rules.genes[gene] for gene in row}
-        expected = [i for i, r in enumerate(model.reactions) if r.gene_reaction_rule and not r.gpr.eval(deleted)]
-        assert sorted(rules.codes(*unpacked(lost)).tolist()) == expected
 
 
 @examples(30)
@@ -119,23 +101,6 @@ def array(*values: float) -> tuple[np.ndarray, ...]:
     return tuple(np.array([value]) for value in values)
 
 
-@given(fitness, fitness, fitness)
-def test_independent_genes_do_not_interact(a: float, b: float, c: float) -> None:
-    (ab, ac, bc, abc) = array(a * b, a * c, b * c, a * b * c)
-    singles = array(a, b, c)
-    assert digenic(ab, *singles[:2]) == pytest.approx(0, abs=1e-12)
-    assert trigenic(abc, singles, (ab, ac, bc)) == pytest.approx(0, abs=1e-12)
-
-
-@given(fitness, fitness, fitness, fitness, fitness)
-def test_a_pair_with_an_independent_third_gene_has_no_trigenic_interaction(
-    a: float, b: float, c: float, ab: float, extra: float
-) -> None:
-    tau = trigenic(*array(ab * c), array(a, b, c), array(ab, a * c, b * c))
-    assert tau == pytest.approx(0, abs=1e-12)
-    assert trigenic(*array(ab * c + extra), array(a, b, c), array(ab, a * c, b * c)) == pytest.approx(extra, abs=1e-12)
-
-
 @given(st.lists(fitness, min_size=7, max_size=7), st.permutations(range(3)))
 def test_tau_does_not_depend_on_the_order_of_genes(values: list[float], order: list[int]) -> None:
     singles, abc = values[:3], values[6]
@@ -152,10 +117,6 @@ def test_snap_moves_only_what_is_close() -> None:
     values = np.array([0.9 * RESOLUTION, 1.1 * RESOLUTION, 1 - 0.9 * RESOLUTION, 0.5, np.nan])
     snapped = snap(values, 0.0, 1.0)
     np.testing.assert_array_equal(snapped, [0.0, values[1], 1.0, 0.5, np.nan])
-
-
-def test_lethal_is_no_growth_and_missing_is_not_lethal() -> None:
-    assert lethal(np.array([0.0, 5e-7, 2e-6, 1.0, np.nan])).tolist() == [True, True, False, False, False]
 
 
 MEDIA = {"own": {}, "fructose": {"EX_glc__D_e": 0.0, "EX_fru_e": 10.0}}

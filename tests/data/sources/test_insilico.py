@@ -30,20 +30,32 @@ from dglcell.graph.metabolism import enzyme_complexes
 # What the in-silico configuration refuses.
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"pairs": "some"}, r"`data.source.insilico.pairs` is not an amount\n.*some\n.*all, none or a positive number"),
-        ({"triples": "0"}, "`data.source.insilico.triples` is not an amount"),
-        ({"tolerance": 0.0}, "`data.source.insilico.tolerance` must be positive"),
-        ({"time_limit": -1.0}, "`data.source.insilico.time_limit` must be positive"),
-        ({"processes": -1}, "`data.source.insilico.processes` is negative"),
-        ({"singles": False, "pairs": "none", "triples": "none"}, "the in-silico screen has no strains"),
-    ],
-)
+WRONG: list[tuple[dict[str, object], str]] = [
+    ({"pairs": "some"}, r"`data.source.insilico.pairs` is not an amount\n.*some\n.*all, none or a positive number"),
+    ({"triples": "0"}, "`data.source.insilico.triples` is not an amount"),
+    ({"tolerance": 0.0}, "`data.source.insilico.tolerance` must be positive"),
+    ({"time_limit": -1.0}, "`data.source.insilico.time_limit` must be positive"),
+    ({"processes": -1}, "`data.source.insilico.processes` is negative"),
+    ({"singles": False, "pairs": "none", "triples": "none"}, "the in-silico screen has no strains"),
+    ({"activities": [0.0, 1.5]}, r"`data.source.insilico.activities` holds a number that is no activity of a screen"),
+    ({"activities": [-0.5]}, r"no activity of a screen\n  got:      -0.5\n.*0 for a deletion, or 1e-06 to 1"),
+    ({"activities": [1e-9]}, "no activity of a screen"),
+    ({"activities": [0.5, 0.5]}, "`data.source.insilico.activities` lists 0.5 twice"),
+    ({"activities": list(np.linspace(0.1, 1, 101))}, "activities` lists too many"),
+    ({"media": {"m": {"EX_o2_e": -2.0}}}, "`data.source.insilico.media.m.EX_o2_e` is no uptake"),
+    ({"media": {"m": {"EX_o2": 2.0}}}, "`data.source.insilico.media.m` names no exchange reaction"),
+    ({"pairs": "9317"}, r"pairs` asks for more strains than there are\n.*9,317\n.*at most 9,316 for 137 genes"),
+    (
+        {"pairs": "all", "media": {f"m{i}": {} for i in range(2_200)}},
+        r"`data.source.insilico` asks for too many strains\n.*20,796,600 over all media",
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG)
 def test_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        InSilicoConfig(**options).validate()  # type: ignore[arg-type]
+        screen(**{"triples": "none", **options})
 
 
 # Which strains a screen lists.
@@ -97,14 +109,6 @@ def test_lines_are_logged_where_there_is_no_terminal(
         assert caplog.messages == ["linear programs: 12,345"]
     assert caplog.messages[1].startswith("done after ")
     assert capsys.readouterr().err == ""
-
-
-def test_a_failure_is_passed_on_and_not_called_done(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", logger="dglcell")
-    with pytest.raises(KeyError), progress_bars() as begin:
-        begin("linear programs", 2)
-        raise KeyError
-    assert caplog.messages == ["linear programs: 2"]
 
 
 # The in-silico screen against plain cobra.
@@ -190,10 +194,7 @@ def test_a_sampled_screen_agrees_with_the_full_one(full: Strains, row_of: dict[f
 
 
 def test_samples_depend_on_the_seed_only() -> None:
-    one, again, other = (
-        load_insilico(InSilicoConfig(pairs="100", triples="100", seed=seed, processes=1)) for seed in (0, 0, 1)
-    )
-    assert one.names == again.names
+    one, again, other = (screen(pairs="100", triples="100", seed=seed) for seed in (0, 0, 1))
     assert one.sha256 == again.sha256
     assert not np.array_equal(one.targets, other.targets)
 
@@ -205,10 +206,7 @@ def test_without_pairs_or_triples_there_are_no_interaction_columns() -> None:
     assert lethal(table.phenotypes["fitness"]).sum() == 7
 
 
-def test_a_design_that_does_not_fit_the_model_is_refused() -> None:
-    message = r"pairs` asks for more strains than there are\n.*9,317\n.*at most 9,316 for 137 genes"
-    with pytest.raises(ConfigError, match=message):
-        load_insilico(InSilicoConfig(pairs="9317"))
+def test_too_many_strains_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"k` asks for too many strains\n.*423,883,460\n.*at most 20,000,000"):
         gene_sets(1_366, 3, "all", np.random.default_rng(0), key="k")
 
@@ -406,30 +404,6 @@ def test_what_the_solver_cannot_tell_is_left_out_and_said(
     assert (
         "0 linear programs timed out and 1 failed; left out, because its fitness is not known: 1 strain" in caplog.text
     )
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            {"activities": [0.0, 1.5]},
-            r"`data.source.insilico.activities` holds a number that is no activity of a screen",
-        ),
-        ({"activities": [-0.5]}, r"no activity of a screen\n  got:      -0.5\n.*0 for a deletion, or 1e-06 to 1"),
-        ({"activities": [1e-9]}, "no activity of a screen"),
-        ({"activities": [0.5, 0.5]}, "`data.source.insilico.activities` lists 0.5 twice"),
-        ({"activities": list(np.linspace(0.1, 1, 101))}, "activities` lists too many"),
-        ({"media": {"m": {"EX_o2_e": -2.0}}}, "`data.source.insilico.media.m.EX_o2_e` is no uptake"),
-        ({"media": {"m": {"EX_o2": 2.0}}}, "`data.source.insilico.media.m` names no exchange reaction"),
-        (
-            {"pairs": "all", "media": {f"m{i}": {} for i in range(2_200)}},
-            r"`data.source.insilico` asks for too many strains\n.*20,796,600 over all media",
-        ),
-    ],
-)
-def test_wrong_activities_are_refused(options: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        screen(**options)
 
 
 @pytest.mark.parametrize(

@@ -107,12 +107,6 @@ def test_means_spreads_and_numbers_are_those_of_each_strain(rows: Rows) -> None:
     assert counts["strains_with_replicates"] == sum(len(group) > 1 for group in groups.values())
 
 
-def test_unused_names_are_left_out() -> None:
-    table = merge_replicates(measured([((4,), 0.1, 0.1, 1.0, 0), ((2, 4), 0.1, 0.1, 1.0, 1)]))
-    assert table.names == ("C", "E")
-    assert table.units == {"score": "", "fitness": "1/h"}
-
-
 @given(st.lists(row(), min_size=1, max_size=15), st.lists(row(), min_size=1, max_size=15))
 @examples(15)
 def test_parts_are_matched_by_name(one: Rows, two: Rows) -> None:
@@ -153,12 +147,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def parts(**names: str) -> list[PartConfig]:
+    of_2018 = PartConfig("kuzmin2018", laboratory=LaboratoryConfig(kind=TRI), phenotypes=names)
+    of_2020 = LaboratoryConfig(kind=TRI, tables=["S1"], deletions_only=True)
+    return [of_2018, PartConfig("kuzmin2020", laboratory=of_2020)]
+
+
 def union(**options: object) -> SourceConfig:
-    parts = [
-        PartConfig("kuzmin2018", laboratory=LaboratoryConfig(kind=TRI)),
-        PartConfig("kuzmin2020", laboratory=LaboratoryConfig(kind=TRI, tables=["S1"], deletions_only=True)),
-    ]
-    return SourceConfig(name="union", union=UnionConfig(**{"parts": parts, **options}))  # type: ignore[arg-type]
+    return SourceConfig(name="union", union=UnionConfig(**{"parts": parts(), **options}))  # type: ignore[arg-type]
 
 
 def test_strains_of_both_parts_once_each(folder: Path) -> None:
@@ -175,16 +171,9 @@ def test_strains_of_both_parts_once_each(folder: Path) -> None:
     assert "Kuzmin et al. 2018" in provenance.citation
     assert "Kuzmin et al. 2020" in provenance.citation
     assert provenance.parameters["parts"][1]["deletions_only"] is True
-    expected = {
-        "rows": 6,
-        "part_1_kuzmin2018_rows": 4,
-        "part_2_kuzmin2020_rows": 3,
-        "strains_in_several_parts": 2,
-        "rows_identical_in_another_part": 1,
-        "strains_with_replicates": 1,
-        "strains": 4,
-    }
-    assert {key: provenance.counts[key] for key in expected} == expected
+    expected = {"rows": 6, "part_1_kuzmin2018_rows": 4, "part_2_kuzmin2020_rows": 3, "strains": 4}
+    expected |= {"strains_in_several_parts": 2, "rows_identical_in_another_part": 1, "strains_with_replicates": 1}
+    assert expected.items() <= provenance.counts.items()
 
 
 def test_the_first_part_comes_first(folder: Path) -> None:
@@ -237,67 +226,42 @@ def test_parts_are_a_list_in_yaml(tmp_path: Path) -> None:
     assert store_path(other) != store_path(config)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            ("kind: trigenic, deletions_only", "kinds: trigenic, deletions_only"),
-            r"unknown key .*parts\[1\].laboratory.kinds",
-        ),
-        (("replicates: mean", "replicates: guess"), r"`data.source.union.replicates` is unknown"),
-        (
-            ("deletions_only: true", "deletions_only: true, replicates: refuse"),
-            r"parts\[1\].laboratory.replicates` is set, but(.|\n)*set `data.source.union.replicates` instead",
-        ),
-        (
-            ("{kind: trigenic, deletions_only", "{temperature: 30, deletions_only"),
-            r"parts\[1\].laboratory.temperature` does",
-        ),
-        (
-            ("name: kuzmin2020,", "name: insilico,"),
-            r"`data.source.union.parts\[1\].name` is no source that can be part",
-        ),
-        (("replicates: mean", "replicates: both"), r"union.replicates` is unknown\n.*both\n.*mean, first"),
-        (
-            ("- name: kuzmin2018\n", "- kuzmin2018\n        - name: kuzmin2018\n"),
-            r"parts\[0\]` has a wrong value\n.*2018",
-        ),
-    ],
-)
-def test_wrong_keys_name_their_part(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+WRONG = [
+    ("kind: trigenic, deletions_only", "kinds: trigenic, deletions_only", r"unknown key .*parts\[1\].laboratory.kinds"),
+    ("replicates: mean", "replicates: both", r"union.replicates` is unknown\n.*both\n.*mean, first"),
+    (
+        "only: true",
+        "only: true, replicates: refuse",
+        r"parts\[1\].laboratory.replicates` is set, but(.|\n)*union.replic",
+    ),
+    ("{kind: trigenic, deletions", "{temperature: 30, deletions", r"parts\[1\].laboratory.temperature` does"),
+    ("name: kuzmin2020,", "name: insilico,", r"`data.source.union.parts\[1\].name` is no source that can be part"),
+    ("- name: kuzmin2018\n", "- a\n        - name: kuzmin2018\n", r"parts\[0\]` has a wrong value\n.*a"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "message"), WRONG)
+def test_wrong_keys_name_their_part(tmp_path: Path, old: str, new: str, message: str) -> None:
     path = tmp_path / "u.yaml"
-    path.write_text(YAML.replace(*change))
+    path.write_text(YAML.replace(old, new))
     with pytest.raises(ConfigError, match=message):
         load_config(path)
 
 
 def test_a_part_with_names_of_its_own_is_a_phenotype_of_its_own(folder: Path) -> None:
-    parts = [
-        PartConfig(
-            "kuzmin2018", laboratory=LaboratoryConfig(kind=TRI), phenotypes={"trigenic_interaction": "tau_2018"}
-        ),
-        PartConfig("kuzmin2020", laboratory=LaboratoryConfig(kind=TRI, tables=["S1"], deletions_only=True)),
-    ]
-    table = load_source(union(parts=parts), str(folder))
+    table = load_source(union(parts=parts(trigenic_interaction="tau_2018")), str(folder))
     assert table.genotypes == [[A, B, C], [A, B, D], [A, X, C], [C, D, A]]
     nan = np.nan
     np.testing.assert_allclose(table.phenotypes["tau_2018"], [-0.1, 0.1, 0.2, nan], rtol=1e-6)
     np.testing.assert_allclose(table.phenotypes["trigenic_interaction"], [0.3, nan, 0.2, 0.4], rtol=1e-6)
     assert table.of_kind("p_value").keys() == {"tau_2018", "trigenic_interaction"}
     assert table.provenance.parameters["parts"][0]["phenotypes"] == {"trigenic_interaction": "tau_2018"}
-
-
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
+    for names, message in (
         ({"tau": "tau_2018"}, r"kuzmin2018 has no phenotype to rename\n.*tau\n.*trigenic_interaction"),
         ({"trigenic_interaction": "fitness"}, r"kuzmin2018 would have two phenotypes of one name\n.*fitness"),
-    ],
-)
-def test_wrong_names_of_phenotypes_are_refused(folder: Path, names: dict[str, str], message: str) -> None:
-    parts = [PartConfig("kuzmin2018", phenotypes=names), PartConfig("kuzmin2020")]
-    with pytest.raises(DataError, match=message):
-        load_source(union(parts=parts), str(folder))
+    ):
+        with pytest.raises(DataError, match=message):
+            load_source(union(parts=parts(**names)), str(folder))
 
 
 def test_one_part_is_no_union() -> None:

@@ -73,9 +73,8 @@ def test_names_that_cannot_be_read(name: str, alleles: str, message: str) -> Non
 
 def test_the_marker_counts_in_strains_of_one_gene_only() -> None:
     index: dict[str, int] = {}
-    strains = ["YBR160W+YDL227C_tm1", "YDL227C_dma9", "YAR002W+YBR160W_tm2"]
-    alleles = {strains[0]: "cdc28-4+hoΔ", strains[2]: "nup60Δ+x1Δ"}
-    genes, deleted = strain_genes(strains, alleles, index)
+    alleles = {"YBR160W+YDL227C_tm1": "cdc28-4+hoΔ", "YDL227C_dma9": "", "YAR002W+YBR160W_tm2": "nup60Δ+x1Δ"}
+    genes, deleted = strain_genes([*alleles], alleles, index)
     assert index == {"YBR160W": 0, "YDL227C": 1, "YAR002W": 2}
     assert genes.tolist() == [[0, -1], [1, -1], [2, 0]]
     assert deleted.tolist() == [False, True, True]
@@ -119,27 +118,24 @@ def kuzmin2018(tmp_path: Path) -> Path:
 def test_kuzmin2018_by_kind_with_controls_as_double_mutants(kuzmin2018: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = read("kuzmin2018", kuzmin2018, monkeypatch, rows=[7])
     assert table.genotypes == [[A, C], [A, D], [A, B, C], [E, C], [E, B, D], [A, HO]]
-    tau, epsilon = table.phenotypes["trigenic_interaction"], table.phenotypes["digenic_interaction"]
-    np.testing.assert_allclose(tau, [NAN, NAN, -0.1, NAN, -0.2, NAN], rtol=1e-6)
-    np.testing.assert_allclose(epsilon, [-0.05, -0.02, NAN, 0.04, NAN, 0.01], rtol=1e-6)
-    np.testing.assert_allclose(table.phenotypes["fitness"], [0.81, 0.7, 0.4, 0.72, 0.3, 1.0], rtol=1e-6)
-    np.testing.assert_allclose(
-        table.of_kind("p_value")["trigenic_interaction"], [NAN, NAN, 0.01, NAN, 0.001, NAN], rtol=1e-6
-    )
-    np.testing.assert_allclose(
-        table.of_kind("p_value")["digenic_interaction"], [0.2, 0.5, NAN, 0.4, NAN, 0.3], rtol=1e-6
-    )
-    np.testing.assert_allclose(table.of_kind("sd")["fitness"], [0.05, 0.03, 0.02, 0.05, NAN, 0.01], rtol=1e-6)
-    counts = table.provenance.counts
-    assert {key: counts[key] for key in ("rows", "rows_digenic", "rows_trigenic", "rows_with_a_gene_twice")} == {
-        "rows": 7,
-        "rows_digenic": 4,
-        "rows_trigenic": 3,
-        "rows_with_a_gene_twice": 1,
-    }
+    of_p, of_sd = table.of_kind("p_value"), table.of_kind("sd")
+    for found, expected in (
+        (table.phenotypes["trigenic_interaction"], [NAN, NAN, -0.1, NAN, -0.2, NAN]),
+        (table.phenotypes["digenic_interaction"], [-0.05, -0.02, NAN, 0.04, NAN, 0.01]),
+        (table.phenotypes["fitness"], [0.81, 0.7, 0.4, 0.72, 0.3, 1.0]),
+        (of_p["trigenic_interaction"], [NAN, NAN, 0.01, NAN, 0.001, NAN]),
+        (of_p["digenic_interaction"], [0.2, 0.5, NAN, 0.4, NAN, 0.3]),
+        (of_sd["fitness"], [0.05, 0.03, 0.02, 0.05, NAN, 0.01]),
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    expected_counts = {"rows": 7, "rows_digenic": 4, "rows_trigenic": 3, "rows_with_a_gene_twice": 1}
+    assert expected_counts.items() <= table.provenance.counts.items()
     assert table.of_kind("replicates") == {}
     assert set(table.provenance.files) == {"aao1729_data_s1.zip"}
     assert any("10.1126/science.aao1729" in url for url in table.provenance.urls)
+
+
+Count = tuple[str, int]
 
 
 @pytest.mark.parametrize(
@@ -150,11 +146,7 @@ def test_kuzmin2018_by_kind_with_controls_as_double_mutants(kuzmin2018: Path, mo
     ],
 )
 def test_kuzmin2018_filters(
-    kuzmin2018: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    options: dict[str, object],
-    strains: list[list[str]],
-    count: tuple[str, int],
+    kuzmin2018: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, object], strains: object, count: Count
 ) -> None:
     table = read("kuzmin2018", kuzmin2018, monkeypatch, **options)
     assert table.genotypes == strains
@@ -244,22 +236,9 @@ def test_costanzo2016_all_tables(costanzo2016: Path, monkeypatch: pytest.MonkeyP
     )
     # One row of A with C is listed twice; that at 26 °C is another measurement.
     assert table.of_kind("replicates")["digenic_interaction"].tolist() == [2, 2, 1, 2, 1, 1]
-    counts = table.provenance.counts
-    expected = {
-        "rows": 11,
-        "rows_DMA26": 2,
-        "rows_DMA30": 4,
-        "rows_TSA26": 1,
-        "rows_TSA30": 4,
-        "rows_with_a_gene_twice": 1,
-        "rows_of_deletions_only": 5,
-        "rows_identical": 1,
-        "strains_with_replicates": 3,
-        "replicate_rows_merged": 3,
-        "strains": 6,
-        "genes": 5,
-    }
-    assert {key: counts[key] for key in expected} == expected
+    expected = {"rows": 11, "rows_DMA26": 2, "rows_DMA30": 4, "rows_TSA26": 1, "rows_TSA30": 4, "rows_identical": 1}
+    expected |= {"rows_with_a_gene_twice": 1, "rows_of_deletions_only": 5, "strains_with_replicates": 3, "genes": 5}
+    assert {**expected, "replicate_rows_merged": 3, "strains": 6}.items() <= table.provenance.counts.items()
     told = " ".join(format_stats(build_store(table, costanzo2016 / "store", command="test")).split())
     for piece in (
         "digenic_interaction: 3 strains with 2 to 2 measurements, fitness: 3 strains",
@@ -281,11 +260,7 @@ ALL = [[A, B], [A, C], [E, A], [A, D], [E, D], [C, D]]
     ],
 )
 def test_costanzo2016_filters(
-    costanzo2016: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    options: dict[str, object],
-    strains: list[list[str]],
-    count: tuple[str, int],
+    costanzo2016: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, object], strains: object, count: Count
 ) -> None:
     table = read("costanzo2016", costanzo2016, monkeypatch, **options)
     assert table.genotypes == strains
