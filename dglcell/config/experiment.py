@@ -39,10 +39,6 @@ from dglcell.runs.directory import CHECKPOINTS
 KINDS: dict[str, Mapping[str, type]] = {"model": MODELS, "loss": LOSSES}
 """This maps each section whose keys depend on its `name` to its names, and each name to the dataclass of its keys."""
 
-LONGEST_WANDB_NAME, LONGEST_TAG = 128, 64
-WANDB_REFUSES = frozenset("/\\#?%:")
-"""W&B refuses names of projects with these characters."""
-
 
 @dataclass
 class ExpectedConfig:
@@ -89,12 +85,9 @@ class DataConfig:
             return
         self.fba.validate()
         if self.source.name == "insilico":
-            raise ConfigError(
-                "`data.fba` would give the model its own labels",
-                got="`data.source.name: insilico`, whose labels flux balance analysis computes too",
-                expected="labels that were measured",
-                do="remove `data.fba`",
-            )
+            got = "`data.source.name: insilico`, whose labels flux balance analysis computes too"
+            what, expected = "`data.fba` would give the model its own labels", "labels that were measured"
+            raise ConfigError(what, got=got, expected=expected, do="remove `data.fba`")
 
     @property
     def evaluation_batch(self) -> int:
@@ -170,13 +163,10 @@ class TrackingConfig:
         if self.wandb == "disabled":
             return
         for key in ("project", "entity", "group"):
-            name = getattr(self, key)
-            if name is not None and not (0 < len(name) <= LONGEST_WANDB_NAME and not set(name) & WANDB_REFUSES):
-                raise ConfigError(
-                    f"`tracking.{key}` is no name that W&B takes",
-                    got=name,
-                    expected=f"1 to {LONGEST_WANDB_NAME} characters, none of {' '.join(sorted(WANDB_REFUSES))}",
-                )
+            name, refused = getattr(self, key), "# % / : ? \\"
+            if name is not None and not (0 < len(name) <= 128 and not set(name) & set(refused.split())):
+                expected = f"1 to 128 characters, none of {refused}"
+                raise ConfigError(f"`tracking.{key}` is no name that W&B takes", got=name, expected=expected)
 
 
 Folder = Annotated[str, must(bool, "is empty", "a folder", "e.g. `.` for the working folder")]
@@ -209,9 +199,8 @@ def check_words(key: str, command: str) -> None:
     try:
         shlex.split(command)
     except ValueError as error:
-        raise ConfigError(
-            f"`{key}` cannot be read as words", got=f"{command}: {error}", do="close every quotation mark"
-        ) from error
+        do = "close every quotation mark"
+        raise ConfigError(f"`{key}` cannot be read as words", got=f"{command}: {error}", do=do) from error
 
 
 Time = Annotated[str, must(TIME.fullmatch, "is no time", "D-HH:MM:SS, HH:MM:SS, minutes or auto")]
@@ -251,11 +240,7 @@ class SlurmConfig:
     logs: str = "slurm"  # folder of output files, in the folder where the job is submitted
 
     def validate(self) -> None:
-        """Check values.
-
-        Raises:
-            ConfigError: naming the key.
-        """
+        """Raises ConfigError, naming the key."""
         if self.binds and not self.container:
             raise ConfigError("`slurm.binds` needs a container", do="set `slurm.container`, or leave `binds` out")
 
@@ -306,50 +291,34 @@ class Config:
         self._validate_rates()
         has_relation = self.model.uses_metabolism() or self.cell.networks or self.cell.derived
         if self.model.needs_relations() and not has_relation:
-            raise ConfigError(
-                "no relation is left for the model",
-                got="no relation with reactions, no `cell.networks`, no `cell.derived`",
-                do="give networks or derived relations, or set `model.metabolism: true` where the model has that key",
-            )
+            got = "no relation with reactions, no `cell.networks`, no `cell.derived`"
+            do = "give networks or derived relations, or set `model.metabolism: true` where the model has that key"
+            raise ConfigError("no relation is left for the model", got=got, do=do)
 
     def _validate_loss(self) -> None:
-        provided = self.model.provides()
-        lacking = sorted(self.loss.needs() - provided)
+        provided, loss = self.model.provides(), f"`loss.name: {self.loss.name}`"
+        lacking, model = sorted(self.loss.needs() - provided), f"`model.name: {self.model.name}`"
         if lacking:
-            raise ConfigError(
-                f"`loss.name: {self.loss.name}` needs what the model does not give: {', '.join(lacking)}",
-                got=f"`model.name: {self.model.name}`, which gives {', '.join(sorted(provided)) or 'none'}",
-                do="choose another loss or model",
-            )
+            what = f"{loss} needs what the model does not give: {', '.join(lacking)}"
+            gives = ", ".join(sorted(provided)) or "none"
+            raise ConfigError(what, got=f"{model}, which gives {gives}", do="choose another loss or model")
         for name, remedy in self.model.requires().items():
             if name not in self.loss.needs():
-                raise ConfigError(
-                    f"`loss.name: {self.loss.name}` does not read the model's {name}, which nothing else would train",
-                    got=f"`model.name: {self.model.name}`",
-                    do=f"set {remedy}",
-                )
+                what = f"{loss} does not read the model's {name}, which nothing else would train"
+                raise ConfigError(what, got=model, do=f"set {remedy}")
         if self.loss.predicts_logits() != (self.data.normalise == "logistic"):
-            raise ConfigError(
-                "`data.normalise: logistic` goes with losses of logits, and with no other",
-                got=f"`loss.name: {self.loss.name}`, `data.normalise: {self.data.normalise}`",
-                do="set `loss.name: bce` and `data.normalise: logistic`, or neither",
-            )
+            what = "`data.normalise: logistic` goes with losses of logits, and with no other"
+            do = "set `loss.name: bce` and `data.normalise: logistic`, or neither"
+            raise ConfigError(what, got=f"{loss}, `data.normalise: {self.data.normalise}`", do=do)
         if self.data.normalise == "logistic" and self.model.link not in ("identity", AUTO_LINK):
-            raise ConfigError(
-                "`data.normalise: logistic` is a link already",
-                got=f"`model.link: {self.model.link}`",
-                do="set `model.link: identity`",
-            )
+            what, got = "`data.normalise: logistic` is a link already", f"`model.link: {self.model.link}`"
+            raise ConfigError(what, got=got, do="set `model.link: identity`")
 
     def _validate_rates(self) -> None:
         lr, least = self.optimizer.lr, self.scheduler.min_lr
         if self.scheduler.name != "none" and least > lr:
-            raise ConfigError(
-                "`scheduler.min_lr` is above `optimizer.lr`, which a schedule never exceeds",
-                got=f"{least:g} and {lr:g}",
-                expected=f"at most {lr:g}",
-                do=f"set `scheduler.min_lr: {lr / 100:g}`",
-            )
+            what, do = "`scheduler.min_lr` is above `optimizer.lr`", f"set `scheduler.min_lr: {lr / 100:g}`"
+            raise ConfigError(what, got=f"{least:g} and {lr:g}", expected=f"at most {lr:g}", do=do)
 
     def _validate_validation(self) -> None:
         """Refuse keys that need a validation part where every strain trains."""
@@ -360,11 +329,9 @@ class Config:
         }
         mends = [f"`{mend}`" for mend, needs_validation in needed.items() if needs_validation]
         if self.split.trains_on_all and mends:
-            raise ConfigError(
-                f"`split.kind: {self.split.kind}` leaves no validation part, and other keys need one",
-                got=", ".join(mend.partition("=")[0] + "`" for mend in mends),
-                do=f"set {', '.join(mends)}; the model is that of the last epoch",
-            )
+            what = f"`split.kind: {self.split.kind}` leaves no validation part, and other keys need one"
+            got = ", ".join(mend.partition("=")[0] + "`" for mend in mends)
+            raise ConfigError(what, got=got, do=f"set {', '.join(mends)}; the model is that of the last epoch")
 
     def _validate_names(self) -> None:
         given = self.experiment.name
@@ -376,16 +343,13 @@ class Config:
                 len(part.encode()) > LONGEST_NAME for part in name.parts
             ),
         }
-        for fault, is_there in faults.items():
-            if is_there:
-                expected = "a name of letters, digits and signs, or several with `/` between them"
-                raise ConfigError(f"`experiment.name` {fault}", got=ascii(given)[1:-1], expected=expected)
-        if self.tracking.wandb != "disabled" and any(len(tag) > LONGEST_TAG for tag in self.experiment.tags):
-            raise ConfigError(
-                "`experiment.tags` has a tag that W&B refuses",
-                got=list(self.experiment.tags),
-                expected=f"at most {LONGEST_TAG} characters each",
-            )
+        if fault := next((fault for fault, is_there in faults.items() if is_there), None):
+            expected = "a name of letters, digits and signs, or several with `/` between them"
+            raise ConfigError(f"`experiment.name` {fault}", got=ascii(given)[1:-1], expected=expected)
+        tags = self.experiment.tags
+        if self.tracking.wandb != "disabled" and any(len(tag) > 64 for tag in tags):
+            what = "`experiment.tags` has a tag that W&B refuses"
+            raise ConfigError(what, got=tags, expected="at most 64 characters each")
 
     @property
     def run_directory(self) -> Path:

@@ -7,23 +7,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from importlib.resources import files
-from typing import NamedTuple
 
-import yaml
-
-
-class OriginalKeys(NamedTuple):
-    """Map the keys of the original system to keys of this package."""
-
-    renamed: dict[str, str]  #: key of the original → the key here
-    dropped: dict[str, str]  #: key or section of the original → why there is none here
+from dglcell.published.file import read_declarations
 
 
 @functools.cache
-def original_keys() -> OriginalKeys:
-    """Read ``original.yaml``."""
-    return OriginalKeys(**yaml.safe_load(files("dglcell.config").joinpath("original.yaml").read_text(encoding="utf-8")))
+def original_keys() -> tuple[dict[str, str], dict[str, str]]:
+    """Return key of the original → the key here, and key or section of the original → why there is none here."""
+    keys = read_declarations("dglcell.config", "original.yaml")
+    return keys["renamed"], keys["dropped"]
 
 
 def explain(key: str, value: object = None) -> str | None:

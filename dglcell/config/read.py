@@ -34,9 +34,6 @@ DEFAULTS = {section: getattr(Config(), section).name for section in KINDS}
 SITE = "DGLCELL_SITE"
 """This variable has the path of a cluster's own settings: account, partition, modules, container."""
 
-TABLES = (".csv", ".tsv", ".gz", ".parquet", ".xlsx")
-"""Tables, which users may give in place of an experiment, have these suffixes."""
-
 PACKAGED = next(folder for above in Path(__file__).parents[1:3] if (folder := above / "conf").is_dir())
 """This folder has the package's experiments; it lies in the installed package, or beside it in a clone."""
 
@@ -78,11 +75,8 @@ def _site() -> DictConfig:
         return OmegaConf.create({})
     content = read_yaml(Path(path))
     if set(content) != {"slurm"}:
-        raise ConfigError(
-            f"'{path}', which {SITE} names, has other sections than `slurm`",
-            got=listing(map(str, content)) or "nothing",
-            expected="slurm: {account: …, partition: …}",
-        )
+        what, got = f"'{path}', which {SITE} names, has other sections than `slurm`", listing(map(str, content))
+        raise ConfigError(what, got=got or "nothing", expected="slurm: {account: …, partition: …}")
     return content
 
 
@@ -97,12 +91,10 @@ def experiment_file(name: str | Path) -> Path:
         ConfigError: there is no such file; the message suggests close names.
     """
     path = Path(name)
-    if path.is_file() and path.suffix in TABLES:
-        raise ConfigError(
-            f"'{name}' is a table, and no experiment",
-            expected="a YAML file, or the name of one of this package's experiments",
-            do=f"write its experiment with `dglcell init NAME --table {shlex.quote(str(name))}`",
-        )
+    expected = "a YAML file, or the name of one of this package's experiments"
+    if path.is_file() and path.suffix in (".csv", ".tsv", ".gz", ".parquet", ".xlsx"):
+        do = f"write its experiment with `dglcell init NAME --table {shlex.quote(str(name))}`"
+        raise ConfigError(f"'{name}' is a table, and no experiment", expected=expected, do=do)
     if path.is_file():
         return path
     there = {
@@ -115,11 +107,8 @@ def experiment_file(name: str | Path) -> Path:
     key = key.removeprefix("conf/")
     if key in there:
         return there[key]
-    raise ConfigError(
-        f"experiment '{name}' not found",
-        expected="a YAML file, or the name of one of this package's experiments",
-        do=did_you_mean(key, there, "see `dglcell config show`"),
-    )
+    near = did_you_mean(key, there, "see `dglcell config show`")
+    raise ConfigError(f"experiment '{name}' not found", expected=expected, do=near)
 
 
 def named_experiments() -> dict[str, str]:
@@ -178,17 +167,12 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
             # `cell.networks.NAME: null` removes a network of an extended file.
             cell["networks"] = {name: network for name, network in networks.items() if network is not None}
     except OmegaConfBaseException as error:
-        raise ConfigError(
-            f"{where}: `{error.full_key}` has a wrong value" if error.full_key else f"{where}: not a configuration",
-            got=str(error).splitlines()[0],
-        ) from error
+        what = f"`{error.full_key}` has a wrong value" if error.full_key else "not a configuration"
+        raise ConfigError(f"{where}: {what}", got=str(error).splitlines()[0]) from error
     except (RecursionError, OverflowError) as error:
         # What one text may hold is checked as it is read; interpolations may still lead from one to the next.
-        raise ConfigError(
-            f"{where}: values are nested too deep, or refer to themselves",
-            got=error,
-            do="look for `${…}` that leads back to its own key",
-        ) from None
+        what = f"{where}: values are nested too deep, or refer to themselves"
+        raise ConfigError(what, got=error, do="look for `${…}` that leads back to its own key") from None
     kinds = {section: _kind(plain, section, where) for section in KINDS}
     hints = get_type_hints(Config) | kinds
 
@@ -216,15 +200,13 @@ def _parse_override(override: str) -> DictConfig:
     if not (equals and all(parts)) or len(parts) > DEEPEST:
         raise ConfigError("an override is not of the form key=value", got=said, do="e.g. trainer.epochs=10")
     if "[" in key:
-        raise ConfigError(
-            f"override `{key}` names a place in a list", got=said, do="give the whole list, e.g. key=[a,b]"
-        )
+        do = "give the whole list, e.g. key=[a,b]"
+        raise ConfigError(f"override `{key}` names a place in a list", got=said, do=do)
     try:
         return OmegaConf.from_dotlist([f"{key}={check_yaml(value)}"])
     except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"override `{key}`: its value is not YAML", got=said, do="close brackets and quotes"
-        ) from error
+        do = "close brackets and quotes"
+        raise ConfigError(f"override `{key}`: its value is not YAML", got=said, do=do) from error
 
 
 def _may_be_secret(key: str) -> bool:
@@ -267,20 +249,16 @@ def _layers(path: Path, seen: tuple[Path, ...], base: str | None = None) -> Dict
         by = f" (extended by '{seen[-1]}')" if seen else ""
         raise ConfigError(f"configuration '{path}' not found{by}", expected="a YAML file")
     if path.resolve() in [p.resolve() for p in seen]:
-        raise ConfigError(
-            "configurations extend each other in a circle",
-            got=" → ".join(map(str, [*seen, path])),
-            do="remove `extends` from one of them",
-        )
+        circle = " → ".join(map(str, [*seen, path]))
+        do = "remove `extends` from one of them"
+        raise ConfigError("configurations extend each other in a circle", got=circle, do=do)
     own = read_yaml(path)
     try:
         extends = own.pop("extends", None) or []
     except OmegaConfBaseException as error:
-        raise ConfigError(
-            f"'{path}': `extends` cannot be resolved",
-            got=str(error).splitlines()[0],
-            expected="a file name, or a list of them, without `${…}` of other keys",
-        ) from error
+        expected = "a file name, or a list of them, without `${…}` of other keys"
+        got = str(error).splitlines()[0]
+        raise ConfigError(f"'{path}': `extends` cannot be resolved", got=got, expected=expected) from error
     names = [extends] if isinstance(extends, str) else extends
     if not isinstance(names, list | ListConfig) or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"'{path}': `extends` names no files", got=extends, expected="a file name, or a list of them")
@@ -310,11 +288,8 @@ def _merge(where: str, *layers: DictConfig) -> DictConfig:
         try:
             merged.merge_with(layer)
         except TypeError as error:
-            raise ConfigError(
-                f"{where}: a key is a list in one place and a mapping in another",
-                got=error,
-                do="give it the same form as in the file that is extended",
-            ) from error
+            what = f"{where}: a key is a list in one place and a mapping in another"
+            raise ConfigError(what, got=error, do="give it the form of the file that is extended") from error
     return merged
 
 

@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
 RAW_VARIABLE = "DGLCELL_RAW"
 
-PUBLISHED = ("genes/", "interactions/", "metabolism/", "networks/")
-"""Published files are downloaded into these folders inside the raw folder."""
-
 DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError)
 """Reading a file that is cut off or is not text raises these errors."""
 
@@ -84,18 +81,12 @@ def find_raw(path: str, raw: str | Path | None = None) -> Path:
     for candidate in candidates:
         if os.path.isfile(candidate):  # of a name that is too long, `Path.is_file` raises an error
             return candidate
-    raise DataError(
-        f"raw file '{path}' not found",
-        got="looked at " + ", ".join(str(c) for c in candidates),
-        expected="an existing file",
-        do="check the path, which counts from the working folder, or "
-        f"set `{RAW_VARIABLE}` (or pass `--raw`) to the folder that holds it"
-        + (
-            f"; if it is a published file, `dglcell data fetch {path}` downloads it"
-            if path.startswith(PUBLISHED)
-            else ""
-        ),
-    )
+    do = "check the path, which counts from the working folder, or "
+    do += f"set `{RAW_VARIABLE}` (or pass `--raw`) to the folder that holds it"
+    if path.startswith(("genes/", "interactions/", "metabolism/", "networks/")):
+        do += f"; if it is a published file, `dglcell data fetch {path}` downloads it"
+    got = f"looked at {', '.join(map(str, candidates))}"
+    raise DataError(f"raw file '{path}' not found", got=got, expected="an existing file", do=do)
 
 
 def open_text(path: Path, errors: str = "strict") -> IO[str]:

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from dglcell.errors import ConfigError, MissingDependencyError
 
 SUFFIXES = (".csv", ".parquet")
-LONGEST_OUTPUT = 180
-"""Most bytes of a name: the temporary name during writing is longer, and file systems take 255."""
 
 
 def check_output(path: Path, suffixes: Sequence[str] = SUFFIXES, *, may_be_folder: bool = False) -> None:
@@ -31,14 +29,12 @@ def check_output(path: Path, suffixes: Sequence[str] = SUFFIXES, *, may_be_folde
     """
     folder = ", or no suffix for a folder of Parquet files" if may_be_folder else ""
     if path.suffix not in suffixes and (path.suffix or not may_be_folder):
-        raise ConfigError(
-            f"'{path}': the suffix does not say which format is wanted",
-            got=path.suffix or "no suffix",
-            expected=" or ".join(suffixes) + folder,
-            do="name the output accordingly",
-        )
-    if len(os.fsencode(path.name)) > LONGEST_OUTPUT:
-        raise ConfigError(f"'{path}': the name is too long", expected=f"at most {LONGEST_OUTPUT} bytes")
+        what, got = f"'{path}': the suffix does not say which format is wanted", path.suffix or "no suffix"
+        expected = " or ".join(suffixes) + folder
+        raise ConfigError(what, got=got, expected=expected, do="name the output accordingly")
+    # The temporary name during writing is longer, and file systems take 255 bytes.
+    if len(os.fsencode(path.name)) > 180:
+        raise ConfigError(f"'{path}': the name is too long", expected="at most 180 bytes")
     if path.suffix == ".parquet":
         import_pyarrow()
 
@@ -53,9 +49,8 @@ def import_pyarrow() -> tuple[Any, Any]:
         import pyarrow
         import pyarrow.parquet
     except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            "Parquet files, and predictions of whole designs, need pyarrow", do="pip install 'dglcell[parquet]'"
-        ) from error
+        what = "Parquet files, and predictions of whole designs, need pyarrow"
+        raise MissingDependencyError(what, do="pip install 'dglcell[parquet]'") from error
     return pyarrow, pyarrow.parquet
 
 

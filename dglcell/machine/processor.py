@@ -14,12 +14,6 @@ from pathlib import Path
 
 from dglcell.errors import ConfigError
 
-LAUNCHERS = (
-    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
-    # SLURM_NTASKS is not used: a job's script has it too, although it is a single process.
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"),
-)
-
 
 @dataclass(frozen=True)
 class Ranks:
@@ -37,15 +31,17 @@ class Ranks:
         Raises:
             ConfigError: a variable of the launcher is not a number, or the rank is not below the number of processes.
         """
-        for names in LAUNCHERS:
+        for names in (
+            ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+            # SLURM_NTASKS is not used: a job's script has it too, although it is a single process.
+            ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"),
+        ):
             if names[0] in environment and names[1] in environment:
                 found = cls(*(number_of(environment, name, d) for name, d in zip(names, (0, 1, 0, 1), strict=True)))
                 if found.rank >= found.size:
-                    raise ConfigError(
-                        f"the variables {names[0]} and {names[1]} contradict each other",
-                        got=f"{names[0]}={found.rank}, {names[1]}={found.size}",
-                        do="start the processes with torchrun or srun, which set them",
-                    )
+                    what = f"the variables {names[0]} and {names[1]} contradict each other"
+                    got = f"{names[0]}={found.rank}, {names[1]}={found.size}"
+                    raise ConfigError(what, got=got, do="start the processes with torchrun or srun, which set them")
                 return found
         return cls()
 
@@ -70,11 +66,6 @@ def number_of(environment: Mapping[str, str], name: str, default: int) -> int:
     return int(text)
 
 
-# These are parameters of mallopt(3).
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
-LARGEST_INT = 2**31 - 1
-
-
 def keep_freed_memory() -> bool:
     """Let glibc keep what tensors free, instead of giving it back to the system after every operator.
 
@@ -89,8 +80,8 @@ def keep_freed_memory() -> bool:
     library = ctypes.CDLL(None)
     if not hasattr(library, "mallopt"):
         return False
-    settings = (M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, LARGEST_INT)
-    return all([bool(library.mallopt(*setting)) for setting in settings])
+    mmap_max, trim_threshold = (-4, 0), (-1, 2**31 - 1)  # parameters of mallopt(3) and their values
+    return all([bool(library.mallopt(*setting)) for setting in (mmap_max, trim_threshold)])
 
 
 PROCESS = Path("/proc/self")

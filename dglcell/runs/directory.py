@@ -38,9 +38,6 @@ CHECKPOINTS: dict[str, tuple[str | None, str]] = {
 MEND = "run the `dglcell train` command of the run again: a finished run is evaluated anew"
 """This is the advice where a file of results is missing or damaged."""
 
-PROBE_BYTES = 1 << 16
-"""Bytes that must fit on the disk for a run to begin."""
-
 
 class Inside:
     """An attribute of this class is the path of a file or folder inside a run directory."""
@@ -94,11 +91,9 @@ class RunDirectory:
         """
         for path in (self.checkpoints, self.cell, self.metrics):
             if path.is_symlink():
-                raise CheckpointError(
-                    f"'{path}' is a link, and a run is written into its own directory only",
-                    got=f"a link to '{os.readlink(path)}'",
-                    do="put the folder or file itself there, or copy the run with `cp -rL`",
-                )
+                what = f"'{path}' is a link, and a run is written into its own directory only"
+                do = "put the folder or file itself there, or copy the run with `cp -rL`"
+                raise CheckpointError(what, got=f"a link to '{os.readlink(path)}'", do=do)
 
     def check_writable(self) -> None:
         """Refuse a directory that cannot be written or has no room before any work is done, and leave nothing there.
@@ -112,13 +107,11 @@ class RunDirectory:
             there = next(parent for parent in (folder, *folder.parents) if os.path.lexists(parent))
             try:
                 with tempfile.TemporaryFile(dir=there) as file:
-                    file.write(bytes(PROBE_BYTES))
+                    file.write(bytes(1 << 16))  # as much as must fit on the disk for a run to begin
             except OSError as error:
-                raise CheckpointError(
-                    f"the run directory '{self.path}' cannot be written",
-                    got=f"'{there}': {error.strerror}",
-                    do="set `paths.runs` to a folder that can be written and has room, or mend this one",
-                ) from error
+                what, got = f"the run directory '{self.path}' cannot be written", f"'{there}': {error.strerror}"
+                do = "set `paths.runs` to a folder that can be written and has room, or mend this one"
+                raise CheckpointError(what, got=got, do=do) from error
 
     def is_started(self) -> bool:
         """Return whether there is a checkpoint to continue from, even if it is a link that leads nowhere."""
@@ -137,16 +130,10 @@ class RunDirectory:
         path = self.checkpoints / f"{name}.ckpt" if name in CHECKPOINTS else Path(name)
         if not path.is_file():
             there = sorted(p.stem for p in self.checkpoints.glob("*.ckpt"))
-            raise CheckpointError(
-                f"checkpoint '{path}' not found",
-                expected="one of " + listing(there) if there else "a checkpoint; this run has none yet",
-                do="train first with `dglcell train`" if not there else None,
-            )
+            expected = f"one of {listing(there)}" if there else "a checkpoint; this run has none yet"
+            do = None if there else "train first with `dglcell train`"
+            raise CheckpointError(f"checkpoint '{path}' not found", expected=expected, do=do)
         return path
-
-
-RECORD = mapping_of(optional(NUMBER))
-"""A line of the record has this kind."""
 
 
 class EpochLog:
@@ -202,15 +189,12 @@ class EpochLog:
             row = json.loads(line)
         except (ValueError, RecursionError):
             return None
-        return row if RECORD.fits(row) and is_count(row.get("epoch")) else None
+        return row if mapping_of(optional(NUMBER)).fits(row) and is_count(row.get("epoch")) else None
 
     def _damaged(self, where: str, got: object) -> CheckpointError:
-        return CheckpointError(
-            f"the record '{self.path}' is damaged{where}",
-            got=got,
-            expected="an object of numbers a line, `epoch` among them",
-            do="remove the line, or put the file back; then run the `dglcell train` command of the run again",
-        )
+        do = "remove the line, or put the file back; then run the `dglcell train` command of the run again"
+        expected = "an object of numbers a line, `epoch` among them"
+        return CheckpointError(f"the record '{self.path}' is damaged{where}", got=got, expected=expected, do=do)
 
     def write(self, epoch: int, step: int, metrics: dict[str, float]) -> str:
         """Append an epoch as the last one, forget earlier records of it and of later ones, and return a line to print.
@@ -243,19 +227,17 @@ class EpochLog:
         )
 
 
-PACKAGES = ("torch", "dgl", "pytorch-lightning", "numpy", "scipy", "omegaconf", "lmdb", "cobra", "wandb")
-
-
 def environment(command: str) -> dict[str, Any]:
     """Return the versions of everything that affects a run, as plain containers."""
     import torch  # here, so that a configuration is read without it
 
+    packages = ("torch", "dgl", "pytorch-lightning", "numpy", "scipy", "omegaconf", "lmdb", "cobra", "wandb")
     return {
         "dglcell": dglcell.__version__,
         "command": command,
         "python": platform.python_version(),
         "platform": machine_kind(),
-        "packages": {name: version_of(name) for name in PACKAGES},
+        "packages": {name: version_of(name) for name in packages},
         "git": git_state(Path(dglcell.__file__).parent),
         "threads": torch.get_num_threads(),
         "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] or ["cpu"],
