@@ -24,7 +24,7 @@ from dglcell.baselines.kernel_ridge import KERNEL_RIDGE
 from dglcell.baselines.problem import MORE, SIMULATED, Baseline, Family, Problem
 from dglcell.baselines.reaction_kernel import BOUND, REACTION_KERNEL
 from dglcell.baselines.similarity import Reactions
-from dglcell.baselines.simple import ADDITIVE, MULTIPLICATIVE, QUERY_PAIR, SAME_STRAIN, TRAINING_MEAN
+from dglcell.baselines.simple import ADDITIVE, MULTIPLICATIVE, QUERY_PAIR, SAME_STRAIN, SUBSET, TRAINING_MEAN
 from dglcell.baselines.strain_kernel import STRAIN_KERNEL
 from dglcell.baselines.trees import TREES
 from dglcell.errors import count
@@ -42,6 +42,7 @@ ALL_BASELINES: dict[str, Family] = {
     "additive ridge": ADDITIVE,
     "query-pair mean": QUERY_PAIR,
     "multiplicative": MULTIPLICATIVE,
+    "smallest subset": SUBSET,
     "untrained bound": BOUND,
     "reaction kernel ridge": REACTION_KERNEL,
     "kernel ridge": KERNEL_RIDGE,

@@ -17,6 +17,7 @@ from dglcell.baselines.simple import (
     Multiplicative,
     QueryPairMean,
     SameStrain,
+    SmallestSubset,
     TrainingMean,
     not_fitness_like,
 )
@@ -146,6 +147,25 @@ def test_effects_that_are_not_measured_are_estimated_from_larger_strains(measure
     model = Multiplicative(1e-6).fit(strains_of(train, GENES), labels)
     expected = [np.prod(effects[genes]) for genes in strains[-40:]]
     np.testing.assert_allclose(model.predict(strains_of(strains[-40:], GENES)), expected, atol=2e-3)
+
+
+def test_the_smallest_of_the_measured_subsets_decides() -> None:
+    train = strains_of([[0], [1], [1, 0], [2, 3], [3, 2], [0, 1, 2], []], 6)
+    model = SmallestSubset().fit(train, np.array([0.9, 0.8, 0.5, 0.6, 0.4, 0.1, 1.0]))
+    test = strains_of([[2, 1, 0], [3, 1, 2], [0, 1], [4, 5], [5], [0, 1, 2, 3]], 6)
+    # The subset {2, 3} has replicates. A strain itself is no subset of it; {4, 5} has none, nor {5}.
+    expected = [0.5, 0.5, 0.8, 0.5, 0.85, 0.1]
+    np.testing.assert_allclose(model.predict(test), expected)
+
+
+def test_a_number_of_deletions_that_is_new_has_the_mean_of_all_where_nothing_is_measured() -> None:
+    model = SmallestSubset().fit(strains_of([[0], [1]], 6), np.array([0.5, 1.0]))
+    assert model.predict(strains_of([[2, 3, 4]], 6)).tolist() == [0.75]
+
+
+def test_subsets_of_more_than_three_genes_are_not_looked_up() -> None:
+    model = SmallestSubset().fit(strains_of([[0], [0, 1, 2], [0, 1, 2, 3]], 6), np.array([0.9, 0.7, 0.1]))
+    assert model.predict(strains_of([[0, 1, 2, 3, 4]], 6)).tolist() == [0.7]
 
 
 def test_scores_and_rare_classes_are_no_fitness() -> None:
