@@ -1,4 +1,4 @@
-"""Predictions of a model that sees what simulators compute: growth by flux balance analysis, and an own column."""
+"""Predictions of models that see covariates, and what simulators compute: growth, and an own column."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterator
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -29,7 +30,7 @@ from dglcell.training.run import train
 from tests.examples import examples
 from tests.tiny import seeing_covariates
 
-GENES = ("b0008", "b0114", "b0115", "b0720", "b1241", "b2464", "b0351", "b2779", "b1779", "b3919")
+GENES = ("b0008", "b0114", "b0115", "b0720", "b1241", "b2464", "b0351", "b2779", "b1779", "b3919", "")
 OWN = """\
 from dataclasses import dataclass
 
@@ -49,16 +50,23 @@ class Cost(Simulator):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an experiment on doses in two media, and a simulator of one's own."""
     folder = tmp_path_factory.mktemp("computed")
-    rows = [f"{gene},{medium},{n % 3 / 2}" for n, gene in enumerate(GENES) for medium in ("glucose", "acetate")]
-    (folder / "growth.csv").write_text("\n".join(["gene,medium,growth", *rows]) + "\n")
+    rows = [
+        f"{gene},{0.25 if gene else ''},{medium},{30 + n},{n % 3 / 2}"
+        for n, gene in enumerate(GENES)
+        for medium in ("glucose", "acetate")
+    ]
+    (folder / "growth.csv").write_text("\n".join(["orf,left,agar,celsius,growth", *rows]) + "\n")
     (folder / "own_cost.py").write_text(OWN)
-    columns = {"genes": ["gene"], "phenotypes": {"growth": "growth"}, "covariates": {"medium": "medium"}}
+    columns = {"genes": ["orf"], "activities": ["left"], "phenotypes": {"growth": "growth"}}
+    covariates = {"medium": "agar", "temperature": "celsius"}
+    csv = {"path": str(folder / "growth.csv"), **columns, "covariates": covariates}
     config = {
         "experiment": {"name": "computed"},
         "cell": {"model": "textbook", "media": {"glucose": {}, "acetate": {"EX_glc__D_e": 0.0, "EX_ac_e": 30.0}}},
         "data": {
-            "source": {"name": "csv", "csv": {"path": str(folder / "growth.csv"), **columns}},
+            "source": {"name": "csv", "csv": csv},
             "fba": {"processes": 1},
             "computed": {"cost": {"kind": "own_cost:Cost", "options": {"scale": 2.0}}},
             "batch_size": 4,
@@ -82,11 +90,55 @@ def run(folder: Path) -> Iterator[RunDirectory]:
         yield train(load_config(folder / "computed.yaml")).directory
 
 
+PLAIN = ["data.fba=null", "data.computed={}"]
+RUNS = {
+    "computed": [],
+    "in media": PLAIN,
+    "seen": [*PLAIN, "cell.media={}"],
+    # What is left of genes is learned from the medium.
+    "learnt": [*PLAIN, "cell.media={}", "model.activity_from=[medium]", "data.source.csv.activities=[]"],
+}
+
+
+@pytest.fixture(scope="module", params=RUNS)
+def any_run(request: pytest.FixtureRequest, folder: Path, run: RunDirectory) -> RunDirectory:
+    name = request.param
+    overrides = [*RUNS[name], f"experiment.name={name.replace(' ', '-')}"]
+    return run if name == "computed" else train(load_config(folder / "computed.yaml", overrides)).directory
+
+
+def test_a_medium_makes_a_difference(any_run: RunDirectory) -> None:
+    rows = [("b0720", 0.5, "glucose", 30), ("b0720", 0.5, "acetate", 30), ("b0720", 0.5, "acetate", 35)]
+    rows += [("", None, "glucose", 30), ("", None, "acetate", 30)]
+    frame = pd.DataFrame(rows, columns=["orf", "left", "agar", "celsius"])
+    is_learnt = bool(load_trained(any_run).config.model.activity_from)
+    if is_learnt:
+        frame = frame.rename(columns={"orf": "gene_1", "left": "activity_1"})
+    found = api.load(any_run.path).predict(frame).predicted_growth
+    # Where a medium only says what is left of genes, it says nothing of the wild type.
+    assert len({round(value, 6) for value in found}) == (4 if is_learnt else 5)
+
+
+def test_a_design_is_predicted_as_a_table_would_be(any_run: RunDirectory, tmp_path: Path) -> None:
+    trained = load_trained(any_run)
+    background = wild_type_in(asked_of(trained), {"medium": "acetate", "temperature": 33}, "")
+    names = trained.cell.genes.names
+    design = Design.of(range(8), 2, background=background, names=names, complete=completion_of(trained))
+    how = {"batch_size": 5, "report": lambda _: None}
+    for worth_sharing, name in ((2, "shared.parquet"), (99, "apart.parquet")):
+        predict_design([trained], design, tmp_path / name, worth_sharing=worth_sharing, **how)  # type: ignore[arg-type]
+    shared, apart = pq.read_table(tmp_path / "shared.parquet"), pq.read_table(tmp_path / "apart.parquet")
+    assert shared.column_names[2:4] == ["covariate_medium", "covariate_temperature"]
+    again = api.load(any_run.path).predict(shared.drop_columns(["predicted_growth", "predicted_by"]).to_pandas())
+    for table in (shared, apart):
+        np.testing.assert_allclose(table["predicted_growth"].to_numpy(), again.predicted_growth, atol=1e-5)
+
+
 def test_new_strains_get_the_columns(run: RunDirectory) -> None:
     trained = load_trained(run)
     store = Store(store_path(trained.config)).read()
     assert store.computed == ("cost", "fba_growth")
-    assert list(asked_of(trained)) == ["medium"]
+    assert list(asked_of(trained)) == ["medium", "temperature"]
     predictor = api.load(run.path)
     found = predictor._read(store, {})[1].strains
     for name in store.computed:
@@ -94,23 +146,15 @@ def test_new_strains_get_the_columns(run: RunDirectory) -> None:
     assert len(np.unique(predictor.predict(store).predicted_growth.round(6))) > len(GENES)
 
 
-def test_a_design_is_predicted_as_a_table_would_be(run: RunDirectory, tmp_path: Path) -> None:
-    trained = load_trained(run)
-    background = wild_type_in(asked_of(trained), {"medium": "acetate"}, "")
-    names = trained.cell.genes.names
-    design = Design.of(range(12), 2, background=background, names=names, complete=completion_of(trained))
-    predict_design([trained], design, tmp_path / "out.parquet", batch_size=5, report=lambda _: None)
-    table = pq.read_table(tmp_path / "out.parquet")
-    again = api.load(run.path).predict(table.drop_columns(["predicted_growth", "predicted_by"]).to_pandas())
-    np.testing.assert_allclose(table["predicted_growth"].to_numpy(), again.predicted_growth, atol=1e-5)
+WARM = {"medium": "glucose", "temperature": 37}
 
 
 def test_subsets_are_explained_by_their_own_growth(run: RunDirectory) -> None:
     predictor = api.load(run.path)
-    found = predictor.explain([["b0720", "b2779"]], covariates={"medium": "glucose"})
-    alone = predictor.predict([["b0720"]], covariates={"medium": "glucose"}).predicted_growth[0]
+    found = predictor.explain([["b0720", "b2779"]], covariates=WARM)
+    alone = predictor.predict([["b0720"]], covariates=WARM).predicted_growth[0]
     assert found[found.subset == "b0720"].predicted.item() == pytest.approx(alone, abs=1e-5)
-    split = predictor.attribute([["b0720", "b2779"]], covariates={"medium": "glucose"})
+    split = predictor.attribute([["b0720", "b2779"]], covariates=WARM)
     terms = split[split.kind == "term"].set_index("name").change
     assert terms.sum() == pytest.approx(found.change.iloc[-1], abs=1e-5)
     assert abs(terms["computed covariates"]) > 1e-3
