@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import torch
 import yaml
 
-from dglcell.data.store import Store
+from dglcell.data.store import verify_store
 from dglcell.training.checkpoint import read_checkpoint
 
 IGNORED = ("seconds", "wall_seconds", "peak_memory_bytes", "peak_resident_bytes", "created", "current_score")
@@ -57,9 +57,7 @@ def differences(expected: dict[str, Any], folder: Path) -> list[str]:
 def content(path: Path) -> Any:
     """Return what is in one file, without times."""
     if path.name == "data.mdb":
-        store = Store(path.parent)
-        store.verify()
-        return store.sha256
+        return verify_store(path.parent).sha256
     if path.suffix == ".sha256":
         assert path.read_text(encoding="utf-8").strip() == _hash(path.with_suffix(""))
         return "the hash of the file beside it"
