@@ -29,12 +29,12 @@ log = logging.getLogger("dglcell")
 
 DERIVED = ["shares_complex", "isoenzyme", "metabolic_neighbour"]
 
-CELLS = {
-    "yeast": ("yeast", "S. cerevisiae: gene networks and yeast-GEM 9.0.2; files are downloaded"),
-    "ecoli-core": ("textbook", "E. coli: core metabolism, 137 genes"),
-    "ecoli": ("iJO1366", "E. coli: whole metabolism, 1,366 genes"),
-}
-"""`--cell` takes these names beside those of models and paths: name → cell graph or model, and its description."""
+CELLS = {"yeast": "yeast", "ecoli-core": "textbook", "ecoli": "iJO1366"}
+"""`--cell` takes these names beside those of models and paths: name → cell graph or model."""
+
+EXPECTED = (
+    f"{', '.join(CELLS)}, a metabolic model ({', '.join([*MODELS, *SHIPPED])}), or its file ({', '.join(FORMATS)})"
+)
 
 
 @dataclass(frozen=True)
@@ -62,24 +62,15 @@ class Wanted:
     command: str = "dglcell init …"  #: which messages tell the user to repeat
 
 
-def describe_cells() -> list[str]:
-    """Return a line for each thing that `--cell` takes."""
-    lines = {name: about for name, (_, about) in CELLS.items()}
-    lines |= {"NAME": "metabolic model: " + ", ".join([*MODELS, *SHIPPED])}
-    lines |= {"PATH": f"file of a metabolic model ({', '.join(FORMATS)})"}
-    return [f"            {name:10}  {about}" for name, about in lines.items()]
-
-
 def cell_keys(name: str) -> dict[str, Any]:
     """Return the keys of an experiment's file that give its cell graph."""
-    meant = CELLS[name][0] if name in CELLS else name
+    meant = CELLS.get(name, name)
     packaged = [path.stem for path in (PACKAGED / "cells").glob("*.yaml")]
     if meant in packaged:
         return {"extends": ["base.yaml", f"cells/{meant}.yaml"]}
     if meant not in {*SHIPPED, *MODELS} and "/" not in meant and not Path(meant).suffix:
-        expected = "\n".join(["one of", *describe_cells()])
         close = did_you_mean(name, [*CELLS, *SHIPPED, *MODELS, *packaged])
-        raise ConfigError(f"no cell graph is called '{name}'", expected=expected, do=close)
+        raise ConfigError(f"no cell graph is called '{name}'", expected=EXPECTED, do=close)
     return {"extends": ["base.yaml"], "cell": {"model": meant, "derived": DERIVED}}
 
 
@@ -120,7 +111,7 @@ def find_cell(wanted: Wanted) -> CellGraph:
     except (DataError, GraphError) as error:
         if Path(wanted.cell).suffix and not Path(wanted.cell).exists():
             what = f"the file of the metabolic model '{wanted.cell}' is not there"
-            raise ConfigError(what, expected="\n".join(["a path, or one of", *describe_cells()])) from error
+            raise ConfigError(what, expected=EXPECTED) from error
         raise
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dglcell.data.changes import Changes
 from dglcell.data.columns import MEDIUM
 from dglcell.data.sources.config import CsvConfig
 from dglcell.data.sources.csv_table import Measured, find_measured
@@ -29,13 +26,6 @@ from dglcell.new_experiment.cell import Wanted, choose_aliases, names_to_fetch, 
 from dglcell.new_experiment.columns import ALLELES, about_words, column_keys, find_columns
 
 ALL_WILD_TYPE = "no column of genes was found, so all rows are the wild type; `--genes COLUMN` names one"
-
-CONTROL = re.compile(
-    r"(ctrl|control|contr|wt|wild[ _-]?type|none|na|-|ho|neg(ative)?|ntc?|non[ _-]?targeting|scrambled?|safe)"
-    r"([ _-]?[0-9]+)?",
-    re.IGNORECASE,
-)
-"""Names like these stand in the place of a gene where nothing is deleted."""
 
 CONTRADICTING = "contradiction"
 """Issues of this kind are alike, so that a few examples of them say enough."""
@@ -80,10 +70,7 @@ def read_own_table(wanted: Wanted, cell: CellGraph) -> OwnTable:
         )
     if issues := _issues(found, config, wanted, cell):
         if (clean := wanted.write_clean) is None:
-            fetch = names_to_fetch(cell, wanted) if unknown and wanted.aliases is None else []
-            raise IssuesError(
-                rows, issues, *_controls(found.changes, unknown), *fetch, *_advice(rows, issues, config, wanted)
-            )
+            raise IssuesError(rows, issues, *_advice(rows, issues, found, config, wanted, cell))
         if clean.exists() and clean.samefile(path):
             raise ConfigError("`--write-clean` names the table itself", got=clean, do="choose another file")
         left_out = count(_write_clean(rows, issues, clean), "row")
@@ -186,14 +173,23 @@ def _write_clean(rows: Rows, issues: Sequence[Issue], file: Path) -> int:
 # What to do about it; text in backticks can be pasted into a shell.
 
 
-def _advice(rows: Rows, issues: Sequence[Issue], config: CsvConfig, wanted: Wanted) -> list[str]:
+def _advice(
+    rows: Rows, issues: Sequence[Issue], found: Measured, config: CsvConfig, wanted: Wanted, cell: CellGraph
+) -> list[str]:
+    unknown = found.changes.unknown(cell.genes)
+    advice = names_to_fetch(cell, wanted) if unknown and wanted.aliases is None else []
+    times = {name: len(where) for name, where in found.changes.where(unknown).items()}
+    frequent = max(times, key=times.__getitem__, default="")
+    if times.get(frequent, 0) > 1:
+        option = f"`--ignore {shlex.quote(frequent)}`"
+        advice.append(f"if '{frequent}' stands for no deletion, as controls do, add {option}")
     read = {name: read_numbers(rows.frame[name], config.decimal, config.na_values) for name in config.phenotypes}
     if words := [name for name, (x, gone) in read.items() if not gone.all() and np.isnan(x[~gone]).all()]:
-        return [about_words(rows, name) for name in words]
+        return [*advice, *(about_words(rows, name) for name in words)]
     assert wanted.table is not None
     stem = wanted.table.name.removesuffix(".gz").rpartition(".")[0] or wanted.table.name
     copied = f"{wanted.command} --write-clean {shlex.quote(str(wanted.table.with_name(f'{stem}.clean.csv')))}"
-    advice = [] if config.genes else [ALL_WILD_TYPE]
+    advice += [] if config.genes else [ALL_WILD_TYPE]
     advice += ["mend these lines", f"or `{copied}` writes a copy without them, and goes on with it"]
     if any(issue.kind == CONTRADICTING for issue in issues):
         advice.append(f"if they are replicates that vary so much, `{wanted.command} --average` takes their mean")
@@ -203,23 +199,6 @@ def _advice(rows: Rows, issues: Sequence[Issue], config: CsvConfig, wanted: Want
     if len(config.phenotypes) > 1 and not wanted.phenotypes:
         advice.append("if a column is no phenotype, name those that are with `--phenotypes COLUMN …`")
     return advice
-
-
-def _controls(changes: Changes, unknown: Sequence[str]) -> list[str]:
-    """Return advice on names that no gene has and that look like those of controls, or stand in many rows."""
-    times = {name: len(rows) for name, rows in changes.where(unknown).items()}
-    found = [name for name in times if CONTROL.fullmatch(name) or times[name] > 0.1 * len(changes.rows)]
-    if not found:
-        return []
-    stems = {name: name.rstrip("0123456789") for name in found}
-    alike = Counter(stems.values())
-    words = dict.fromkeys(f"{stem}*" if stem and alike[stem] > 1 else name for name, stem in stems.items())
-    shown = listing(map(repr, found), 3)
-    return [
-        f"if {shown} {'stands' if len(found) == 1 else 'stand'} for no deletion, as controls do, add `--ignore "
-        f"{' '.join(shlex.quote(word) for word in words)}`: {count(sum(times[name] for name in found), 'row')} then "
-        "delete the other genes alone, or are the wild type"
-    ]
 
 
 def _notes(found: Measured, config: CsvConfig, lacking: int) -> list[str]:
