@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dglcell.cli import main
-from dglcell.data.store import Store
+from dglcell.data.store import verify_store
 from dglcell.runs.directory import EpochLog, RunDirectory
 from tests.files.test_owner import run_out
 from tests.forked import Forked
@@ -21,12 +21,13 @@ OPEN_STORE = """
 import logging, signal, sys
 from dglcell.config.read import load_config
 from dglcell.data import store_build
+from dglcell.data.store import verify_store
 from dglcell.training.prepare import open_store
 
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 if {stays}:
     store_build._write = lambda *_: signal.pause()
-open_store(load_config({file!r}, [{store!r}]), "tests").verify()
+verify_store(open_store(load_config({file!r}, [{store!r}]), "tests").path)
 sys.exit()
 """
 """What `train` does first, and nothing else."""
@@ -127,5 +128,5 @@ def test_two_builds_that_replace_a_store_at_once_both_do(
     for build in builds:
         build.join()
     assert codes == [0, 0], capsys.readouterr().err
-    Store(store).verify()
+    verify_store(store)
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
