@@ -213,8 +213,7 @@ def test_installed_packages_give_short_names(folder: Path, monkeypatch: pytest.M
 def test_models_of_the_package_are_derived_from_with_their_keys(folder: Path) -> None:
     Path("experiment.yaml").write_text("cell: {model: textbook}\nmodel: {name: 'my_parts:Wider', hidden: 8}\n")
     config = load_config("experiment.yaml")
-    cell = ResidentCell.of(build_cell(config.cell))
-    made = make_model(config.model, cell, outputs=2)
+    made = make_model(config.model, ResidentCell.of(build_cell(config.cell)), outputs=2)
     assert isinstance(made, HeteroCell)
     assert type(made).__name__ == "Wider"
     assert made(GenotypeBatch.from_lists([[0, 1], [2]])).phenotypes.shape == (2, 2)
@@ -222,15 +221,11 @@ def test_models_of_the_package_are_derived_from_with_their_keys(folder: Path) ->
 
 @pytest.mark.parametrize("model", ["hetero_cell", "set_operator"])
 def test_convolutions_pass_messages_in_every_model(folder: Path, model: str) -> None:
-    Path("experiment.yaml").write_text(
-        "cell: {model: textbook, derived: [isoenzyme]}\n"
-        f"model: {{name: {model}, hidden: 8, conv: 'my_parts:Plain', conv_options: {{factor: 2}}}}\n"
-    )
+    of_model = f"{{name: {model}, hidden: 8, conv: 'my_parts:Plain', conv_options: {{factor: 2}}}}"
+    Path("experiment.yaml").write_text(f"cell: {{model: textbook, derived: [isoenzyme]}}\nmodel: {of_model}\n")
     config = load_config("experiment.yaml")
     made = make_model(config.model, ResidentCell.of(build_cell(config.cell)), outputs=1)
-    convs = [module for module in made.modules() if type(module).__name__ == "Plain"]
-    assert convs
-    assert {conv.factor for conv in convs} == {2.0}
+    assert {module.factor for module in made.modules() if type(module).__name__ == "Plain"} == {2.0}
     assert made(GenotypeBatch.from_lists([[0, 1], [2]])).phenotypes.isfinite().all()
 
 
