@@ -237,15 +237,6 @@ def test_cells_become_tables_and_graphs_of_names(small: CellGraph) -> None:
         clash.to_networkx()
 
 
-def test_cells_become_graphs_of_pytorch_geometric(small: CellGraph) -> None:
-    pytest.importorskip("torch_geometric")
-    graph = small.to_pyg()
-    assert graph["gene"].names == ["a", "b"]
-    assert graph["gene", "near", "gene"].edge_index.tolist() == [[1, 0], [0, 1]]
-    assert graph["gene", "near", "gene"].edge_weight.tolist() == [2.0, 0.5]
-    assert "edge_weight" not in graph["gene", "catalyses", "reaction"]
-
-
 @pytest.mark.parametrize(
     ("package", "method", "install"),
     [("networkx", "to_networkx", "pip install networkx"), ("torch_geometric", "to_pyg", "pip install torch_geometric")],

@@ -2,70 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
-from dglcell.losses.coupled import RowBuffer, Rows, buffer_share, distribution_matching, supcr, transport_cost
+from dglcell.losses.coupled import buffer_share, distribution_matching, supcr, transport_cost
 from dglcell.losses.loss import Loss
 from dglcell.models.model import Prediction
-from tests.examples import examples
 from tests.losses.coupled_losses import COUPLED, batch, make
-
-# The buffer of earlier strains against a list that forgets.
-
-
-def make_rows(first: int, labels: list[list[float]], requires_grad: bool = False) -> Rows:
-    """Return strains numbered from ``first``, told apart by their predictions."""
-    target = torch.tensor(labels).view(len(labels), -1)
-    number = torch.arange(first, first + len(labels), dtype=torch.float32).unsqueeze(1)
-    prediction = number.expand(-1, target.shape[1]).clone().requires_grad_(requires_grad)
-    return Rows(prediction, target, torch.cat([number, -number], dim=1))
-
-
-LABEL = st.sampled_from([0.5, 1.5, math.nan])
-BATCHES = st.lists(st.lists(st.tuples(LABEL, LABEL), min_size=1, max_size=5), min_size=1, max_size=6)
-
-
-@examples(30)
-@given(batches=BATCHES, size=st.integers(1, 6))
-def test_it_keeps_the_last_labelled_strains_in_order(batches: list[list[tuple[float, float]]], size: int) -> None:
-    buffer, kept, number = RowBuffer(size), deque[int](maxlen=size), 0
-    for labels in batches:
-        rows = make_rows(number, [list(pair) for pair in labels], requires_grad=True)
-        buffer.add(rows)
-        kept.extend(number + i for i, pair in enumerate(labels) if not all(map(math.isnan, pair)))
-        number += len(labels)
-    labelled = [pair for labels in batches for pair in labels if not all(map(math.isnan, pair))]
-    assert buffer.seen == len(labelled)
-    rows = buffer.newest(None, like=rows)
-    assert not rows.prediction.requires_grad
-    there = rows.present.any(1)
-    assert rows.prediction[there, 0].tolist() == list(kept)
-    assert rows.embedding[there].tolist() == [[k, -k] for k in kept]
-    # What is missing is in front.
-    assert not there[: size - len(kept)].any()
-    torch.testing.assert_close(rows.target[there], torch.tensor(labelled[-size:]).view(-1, 2), equal_nan=True)
-
-
-def test_it_is_saved_and_goes_on() -> None:
-    one, other = RowBuffer(3), RowBuffer(3)
-    one.add(make_rows(0, [[1.0], [math.nan], [2.0]]))
-    assert set(one.state_dict()) == {"seen", "prediction", "target", "embedding"}
-    other.load_state_dict(one.state_dict())
-    for buffer in (one, other):
-        buffer.add(make_rows(3, [[3.0], [4.0]]))
-    for name, value in one.state_dict().items():
-        torch.testing.assert_close(other.state_dict()[name], value, rtol=0, atol=0, equal_nan=True)
-    assert other.prediction[:, 0].tolist() == [2, 3, 4]
-
 
 # Losses that compare strains: what enters which term, when, and with which weight.
 
@@ -204,6 +151,7 @@ def test_a_saved_loss_goes_on_as_if_it_had_never_stopped(name: str) -> None:
     one, other = make(name, min_samples=8), make(name, min_samples=8)
     for seed in range(3):
         one(*batch(seed, 6), 0)
+    assert {"buffer.seen", "buffer.prediction", "buffer.target", "buffer.embedding"} == {*one.state_dict()}
     other.load_state_dict(one.state_dict())
     for seed in range(3, 6):
         assert torch.equal(one(*batch(seed, 6), 1).total, other(*batch(seed, 6), 1).total)

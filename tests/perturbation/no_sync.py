@@ -10,27 +10,10 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-METHODS = (
-    "item",
-    "tolist",
-    "numpy",
-    "cpu",
-    "__bool__",
-    "__int__",
-    "__float__",
-    "__index__",
-    "__array__",
-    "__contains__",
-)
-OPERATORS = (
-    "_local_scalar_dense",
-    "nonzero",
-    "masked_select",
-    "unique",
-    "_unique2",
-    "unique_dim",
-    "unique_consecutive",
-)
+SPECIAL = ("__bool__", "__int__", "__float__", "__index__", "__array__", "__contains__")
+METHODS = ("item", "tolist", "numpy", "cpu", *SPECIAL)
+UNIQUE = ("unique", "_unique2", "unique_dim", "unique_consecutive")
+OPERATORS = ("_local_scalar_dense", "nonzero", "masked_select", *UNIQUE)
 COPIES = (torch.tensor, torch.as_tensor, torch.from_numpy)
 INDEXING = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
 

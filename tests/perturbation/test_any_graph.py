@@ -259,6 +259,8 @@ def test_graphs_go_out_as_they_came_in() -> None:
     pytest.importorskip("torch_geometric")
     data = cell.to_pyg()
     assert torch.equal(data["item"].x, cell.ndata["item"]["x"])
+    assert data["user"].names == [*cell.vocabularies["user"].names]
+    assert "edge_weight" not in data[HAS]
     back = dglcell.CellGraph(data)
     assert back.sha256 == cell.sha256
     assert torch.equal(back.edata[LIKES]["day"], torch.arange(40))
@@ -335,54 +337,52 @@ def rows(x: Tensor, relation: Any = LIKES) -> Callable[[dglcell.CellGraph], obje
     return lambda cell: dglcell.perturb(cell, {"user": [[0]]}).aggregate(relation, x)
 
 
+perturb, CellGraph = dglcell.perturb, dglcell.CellGraph
+
 BAD = {
     "unknown type": Bad(
-        lambda c: dglcell.perturb(c, {"users": [[0]]}),
-        ("no nodes of type 'users'", "item, tag, user", "did you mean user?"),
+        lambda c: perturb(c, {"users": [[0]]}), ("no nodes of type 'users'", "item, tag, user", "did you mean user?")
     ),
     "id out of range": Bad(
-        lambda c: dglcell.perturb(c, {"user": [[], [2, 9]]}), ("strain 1: there are no such user nodes", "9", "0 … 8")
+        lambda c: perturb(c, {"user": [[], [2, 9]]}), ("strain 1: there are no such user nodes", "9", "0 … 8")
     ),
-    "negative id": Bad(lambda c: dglcell.perturb(c, {"tag": [[-1]]}), ("no such tag node", "-1", "0 … 2")),
-    "no number": Bad(lambda c: dglcell.perturb(c, {"tag": [[0.5]]}), ("no such tag node", "0.5", "whole numbers")),
+    "negative id": Bad(lambda c: perturb(c, {"tag": [[-1]]}), ("no such tag node", "-1", "0 … 2")),
+    "no number": Bad(lambda c: perturb(c, {"tag": [[0.5]]}), ("no such tag node", "0.5", "whole numbers")),
     "name in another case": Bad(
-        lambda _: dglcell.perturb(dglcell.CellGraph(EDGES), {"user": [["Ann"]]}), ("nodes called 'Ann' (close: ann)",)
+        lambda _: perturb(CellGraph(EDGES), {"user": [["Ann"]]}), ("nodes called 'Ann' (close: ann)",)
     ),
     "edge in another case": Bad(
-        lambda _: dglcell.perturb(dglcell.CellGraph(EDGES), {}, edges=["likes:Ann>tea"]), ("'Ann' (close: ann)",)
+        lambda _: perturb(CellGraph(EDGES), {}, edges=["likes:Ann>tea"]), ("'Ann' (close: ann)",)
     ),
     "node twice": Bad(
-        lambda c: dglcell.perturb(c, {"item": [[1, 2, 1]]}), ("strain 0 names item nodes twice", "1", "leave one out")
+        lambda c: perturb(c, {"item": [[1, 2, 1]]}), ("strain 0 names item nodes twice", "1", "leave one out")
     ),
-    "no list": Bad(lambda c: dglcell.perturb(c, {"item": [3]}), ("strain 0: its item nodes are no list", "3")),
-    "one text": Bad(lambda c: dglcell.perturb(c, {"item": ["12"]}), ("are no list", "'12'")),
-    "no strains": Bad(
-        lambda c: dglcell.perturb(c, {"item": []}), ("there are no strains", "0 for 'item'", "[] for one")
-    ),
-    "nothing": Bad(lambda c: dglcell.perturb(c, {}), ("there are no strains", "no lists")),
+    "no list": Bad(lambda c: perturb(c, {"item": [3]}), ("strain 0: its item nodes are no list", "3")),
+    "one text": Bad(lambda c: perturb(c, {"item": ["12"]}), ("are no list", "'12'")),
+    "no strains": Bad(lambda c: perturb(c, {"item": []}), ("there are no strains", "0 for 'item'", "[] for one")),
+    "nothing": Bad(lambda c: perturb(c, {}), ("there are no strains", "no lists")),
     "different numbers": Bad(
-        lambda c: dglcell.perturb(c, {"item": [[0]], "tag": [[0], [1]]}),
+        lambda c: perturb(c, {"item": [[0]], "tag": [[0], [1]]}),
         ("different numbers of strains", "1 for 'item', 2 for 'tag'"),
     ),
     "activities of others": Bad(
-        lambda c: dglcell.perturb(c, {"item": [[0]]}, activities={"tag": [[0.1]]}),
+        lambda c: perturb(c, {"item": [[0]]}, activities={"tag": [[0.1]]}),
         ("of nothing that strains change", "tag", "'item'"),
     ),
     "too many activities": Bad(
-        lambda c: dglcell.perturb(c, {"item": [[0]]}, activities={"item": [[0.1, 0.2]]}),
-        ("do not fit", "2", "1; or one"),
+        lambda c: perturb(c, {"item": [[0]]}, activities={"item": [[0.1, 0.2]]}), ("do not fit", "2", "1; or one")
     ),
     "negative activity": Bad(
-        lambda c: dglcell.perturb(c, {"item": [[0]]}, activities={"item": [[-0.1]]}), ("no amount", "-0.1", "0 for a")
+        lambda c: perturb(c, {"item": [[0]]}, activities={"item": [[-0.1]]}), ("no amount", "-0.1", "0 for a")
     ),
     "edge out of range": Bad(
-        lambda c: dglcell.perturb(c, {}, edges={"likes": [[40]]}), ("no such edges of", "likes", "40", "0 … 39")
+        lambda c: perturb(c, {}, edges={"likes": [[40]]}), ("no such edges of", "likes", "40", "0 … 39")
     ),
     "unknown relation": Bad(
-        lambda c: dglcell.perturb(c, {}, edges={"like": [[0]]}), ("no relation", "like", "did you mean likes")
+        lambda c: perturb(c, {}, edges={"like": [[0]]}), ("no relation", "like", "did you mean likes")
     ),
     "edges without DGL's strategies": Bad(
-        lambda c: dglcell.perturb(c, {}, edges={"likes": [[0]]}, strategy="node_mask"),
+        lambda c: perturb(c, {}, edges={"likes": [[0]]}, strategy="node_mask"),
         ("single edges", "node_mask", "edge_mask"),
         DglcellError,
     ),
@@ -394,34 +394,30 @@ BAD = {
         rows(torch.zeros(9, 2), ("user", "x", "item")), ("no such relation", "likes"), GraphError
     ),
     "derived along nothing": Bad(
-        lambda c: dglcell.CellGraph(c.graph, derive=[("a", "b", "c")]).resident, ("no such relation",), GraphError
+        lambda c: CellGraph(c.graph, derive=[("a", "b", "c")]).resident, ("no such relation",), GraphError
     ),
     "batched": Bad(batch_of_graphs, ("a batch of 2 graphs", "dgl.unbatch"), GraphError),
     "block": Bad(block, ("no whole graph", "a block of DGL", "sampled from"), GraphError),
     "wide weight": Bad(weighted((40, 2)), ("weights of relation", "shape (40, 2)", "another name"), GraphError),
     "weight of nothing": Bad(weighted((40,)), ("weights of relation", "no finite number"), GraphError),
-    "no graph": Bad(lambda _: dglcell.CellGraph(torch.eye(3)), ("no heterograph", "Tensor", "DGL"), GraphError),  # type: ignore[arg-type]
-    "no relations": Bad(lambda _: dglcell.CellGraph({}), ("no relations",), GraphError),
-    "relation of one text": Bad(
-        lambda _: dglcell.CellGraph({"likes": ([0], [1])}), ("three texts", "'likes'"), GraphError
-    ),  # type: ignore[dict-item]
-    "uneven ends": Bad(lambda _: dglcell.CellGraph({LIKES: ([0, 1], [1])}), ("other numbers", "2 and 1"), GraphError),
-    "fractions": Bad(
-        lambda _: dglcell.CellGraph({LIKES: ([0.5], [1])}), ("neither numbers nor names", "float"), GraphError
-    ),
+    "no graph": Bad(lambda _: CellGraph(torch.eye(3)), ("no heterograph", "Tensor", "DGL"), GraphError),  # type: ignore[arg-type]
+    "no relations": Bad(lambda _: CellGraph({}), ("no relations",), GraphError),
+    "relation of one text": Bad(lambda _: CellGraph({"likes": ([0], [1])}), ("three texts", "'likes'"), GraphError),  # type: ignore[dict-item]
+    "uneven ends": Bad(lambda _: CellGraph({LIKES: ([0, 1], [1])}), ("other numbers", "2 and 1"), GraphError),
+    "fractions": Bad(lambda _: CellGraph({LIKES: ([0.5], [1])}), ("neither numbers nor names", "float"), GraphError),
     "end beyond": Bad(
-        lambda _: dglcell.CellGraph({LIKES: ([5], [1])}, num_nodes={"user": 3}),
+        lambda _: CellGraph({LIKES: ([5], [1])}, num_nodes={"user": 3}),
         ("there is not", "5 to 5", "0 … 2", "num_nodes"),
         GraphError,
     ),
     "names that do not fit": Bad(
-        lambda c: dglcell.CellGraph(c.graph, names={"user": ["x"]}), ("1 names for 9 nodes",), GraphError
+        lambda c: CellGraph(c.graph, names={"user": ["x"]}), ("1 names for 9 nodes",), GraphError
     ),
     "a name twice": Bad(
-        lambda _: dglcell.CellGraph({LIKES: ([0], [1])}, names={"user": ["x", "x"]}), ("have one name", "x"), GraphError
+        lambda _: CellGraph({LIKES: ([0], [1])}, names={"user": ["x", "x"]}), ("have one name", "x"), GraphError
     ),
     "a table of other columns": Bad(
-        lambda _: dglcell.CellGraph(pd.DataFrame({"a": [1]})), ("lacks columns", "source_type"), GraphError
+        lambda _: CellGraph(pd.DataFrame({"a": [1]})), ("lacks columns", "source_type"), GraphError
     ),
 }
 """A table of what may go wrong: each is refused by a message that names it."""
