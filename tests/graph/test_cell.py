@@ -11,7 +11,6 @@ import cobra
 import networkx
 import numpy as np
 import pytest
-from omegaconf import OmegaConf
 
 from dglcell.errors import ConfigError, DglcellError, GraphError, MissingDependencyError
 from dglcell.graph.catalogue import NetworkConfig
@@ -116,14 +115,6 @@ def test_relation_names_must_differ(write: Write) -> None:
     networks = {"net": table(path, channels=["c"]), "net_c": table(path)}
     with pytest.raises(GraphError, match=r"two relations are called 'net_c'\n.*network 'net' and network 'net_c'"):
         build_cell(CellConfig(networks=networks))
-
-
-def test_the_structured_config_goes_through_omegaconf(write: Write) -> None:
-    path = write("n.csv", "a,b\ng1,g2\n")
-    given = OmegaConf.create({"networks": {"net": {"path": path, "columns": ["a", "b"], "header": True}}})
-    config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(CellConfig), given))
-    assert isinstance(config, CellConfig)
-    assert build_cell(config).provenance["config"]["networks"]["net"]["header"] is True
 
 
 def test_paths_may_be_relative_to_the_raw_folder(tmp_path: Path, write: Write) -> None:

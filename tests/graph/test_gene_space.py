@@ -307,13 +307,9 @@ def test_features_are_standardised_and_missing_nodes_get_the_mean(tmp_path: Path
         read_features(path, GENES, "gene")
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [("x.csv.gz", gzip.compress(b"gene,x\na,1\n", mtime=0)[:-12]), ("x.csv", b"gene,x\n\xff,1\n")],
-    # The archive holds the time at which it is made, which would be another one in every worker.
-    ids=["torn archive", "no text"],
-)
-def test_damaged_tables_are_refused(tmp_path: Path, name: str, content: bytes) -> None:
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(GraphError, match=rf"{name}' cannot be read\n  got:      .+\n  expected: a name and equally"):
-        read(tmp_path / name)
+def test_damaged_tables_are_refused(tmp_path: Path) -> None:
+    torn = gzip.compress(b"gene,x\na,1\n")[:-12]
+    for name, content in (("x.csv.gz", torn), ("x.csv", b"gene,x\n\xff,1\n")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(GraphError, match=rf"{name}' cannot be read\n  got: .+\n  expected: a name and equally"):
+            read(tmp_path / name)

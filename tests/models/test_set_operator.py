@@ -84,13 +84,6 @@ def test_every_parameter_gets_a_gradient(operator: str, combination: str) -> Non
     assert [n for n, p in model.named_parameters() if p.grad is None] == []
 
 
-def test_dropout_draws_in_training_only() -> None:
-    model = make(nine_network_cell(6), metabolism=False, dropout=0.5)
-    assert not torch.equal(predict(model, STRAINS), predict(model, STRAINS))
-    model.eval()
-    assert torch.equal(predict(model, STRAINS), predict(model, STRAINS))
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

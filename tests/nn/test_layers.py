@@ -11,10 +11,9 @@ from torch import nn
 
 from dglcell.errors import ConfigError
 from dglcell.graph.schema import CATALYSED_BY, CATALYSES, CONVERTED_BY, CONVERTS, gene_relation
-from dglcell.nn.blocks import NORMS, make_activation, make_norm, mlp
+from dglcell.nn.blocks import NORMS, make_norm, mlp
 from dglcell.nn.config import REFUSED_NORMS, CrossRelation, GATv2Options
 from dglcell.nn.convolutions import GATv2Conv
-from dglcell.nn.cross_relation import make_mixer
 from dglcell.nn.heads import FactorisationMachine, HyperSAGNN
 from dglcell.nn.hetero_layer import HeteroLayer, live_relations
 from dglcell.perturbation.genotype import GenotypeBatch
@@ -54,13 +53,6 @@ def test_norms_treat_every_row_alone(name: str) -> None:
 def test_norms_that_mix_rows_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=rf"norm '{name}' takes statistics over nodes or strains"):
         make_norm(name, 4)
-
-
-def test_unknown_names_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"`model.norm` is unknown\n  got:      ln\n  expected: layer, none"):
-        make_norm("ln", 4)
-    with pytest.raises(ConfigError, match=r"`model.activation` is unknown\n  got:      sigmoidal"):
-        make_activation("sigmoidal")
 
 
 def test_an_mlp_with_one_layer_keeps_its_output_width() -> None:
@@ -114,14 +106,6 @@ def test_a_gene_of_its_own_starts_without_deviation_and_untrained_ones_keep_none
         optimizer.step()
     trained = (model.own_vectors.abs().sum(1) > 0) & (model.own_effects.abs().sum(1) > 0)
     assert trained.tolist() == [True, True, True, False, True, False, False]
-
-
-def test_dropout_draws_in_training_only() -> None:
-    mixer = make_mixer(CrossRelation("pairwise_interaction", dropout=0.5), 2, 4).double()
-    rows = [torch.randn(20, 4).double() for _ in range(2)]
-    assert not torch.equal(mixer(*rows), mixer(*rows))
-    mixer.eval()
-    assert torch.equal(mixer(*rows), mixer(*rows))
 
 
 WIDTH, HEADS = 6, 2

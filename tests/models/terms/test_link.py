@@ -45,12 +45,6 @@ def test_the_strain_without_deletions_has_the_wild_type_s_value(
     assert (out * scale + shift).item() == pytest.approx(1.0, abs=1e-5)
 
 
-@given(score=st.floats(-5, 5))
-def test_identity_gives_scores_as_they_are(score: float) -> None:
-    given_score = torch.tensor([[score]])
-    assert link("identity", 0.5, 2.0).phenotypes(given_score, torch.ones(1, 1), torch.ones(1, 1)).equal(given_score)
-
-
 @given(score=scores, bound=fitness)
 def test_links_stay_within_their_bounds(score: float, bound: float) -> None:
     s, b = torch.tensor([score]), torch.tensor([bound])
@@ -99,10 +93,6 @@ def test_every_phenotype_has_its_own_link() -> None:
     made.choose(["log", "identity"], torch.tensor([0.5, 9.0]), torch.tensor([2.0, 9.0]))
     out = made.phenotypes(torch.tensor([[1.0, 3.0]]), torch.tensor([[0.0, 1.0]]), torch.ones(1, 2))
     assert torch.allclose(out, torch.tensor([[(torch.e - 0.5) / 2, 3.0]]))
-
-
-def test_the_saturation_of_no_effect_is_one_in_double_precision() -> None:
-    assert abs(saturation(torch.zeros((), dtype=torch.float64)).item() - 1) < 1e-15
 
 
 @given(score=scores, bounds=st.tuples(fitness, fitness))

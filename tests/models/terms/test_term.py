@@ -16,10 +16,9 @@ from dglcell.graph.resident import ResidentCell
 from dglcell.models.cell_model import CellModel, HeteroCell, SetOperator
 from dglcell.models.config import CellModelConfig, DangoConfig, HeteroCellConfig, SetOperatorConfig
 from dglcell.models.dango import Dango
-from dglcell.models.terms.config import TERMS, TermConfig
+from dglcell.models.terms.config import TermConfig
 from dglcell.models.terms.term import Seen, Surroundings, Term, Training
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.plugins import find_class
 from tests.random_cells import resident_cell
 
 CELL = resident_cell({("gene", "physical", "gene"): ([0, 1, 2, 3], [1, 2, 3, 0])}, {"gene": 4})
@@ -64,11 +63,6 @@ def training() -> Training:
     strains = Strains.from_names([[], names[:1], names[:2]], phenotypes={"growth": [1.0, 2.0, 4.0]})
     normaliser = Normaliser("none", torch.zeros(1), torch.ones(1))
     return Training(strains.to("cpu"), normaliser, (True,))
-
-
-def test_every_term_of_the_package_is_a_class_with_keys() -> None:
-    for place in TERMS.values():
-        assert issubclass(find_class("term", place).Config, TermConfig)
 
 
 @pytest.mark.parametrize(
