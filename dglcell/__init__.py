@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dglcell.perturbation.states import States
     from dglcell.perturbation.strains import graphs, perturb
 
-__version__ = "0.2.0"
+__version__ = "1.0.0"
 
 __all__ = [
     "CellGraph",

@@ -18,6 +18,8 @@ if _interrupt is signal.default_int_handler:
 
 def main() -> int:
     """Run one command of ``dglcell``; gives its exit status."""
+    if os.name == "nt":
+        sys.exit("error: dglcell runs on Linux and macOS\n  do:       on Windows, install it in WSL 2")
     from dglcell.cli import main as run
 
     signal.signal(signal.SIGINT, _interrupt)

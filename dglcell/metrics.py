@@ -84,14 +84,12 @@ def pearson(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     """Return the Pearson correlation of two arrays without missing values; NaN where either is constant."""
     if is_constant(x) or is_constant(y):
         return math.nan
-    # Scaling first keeps the sums of squares of very small or very large values in range.
     x, y = (x - x.mean()) / np.ptp(x), (y - y.mean()) / np.ptp(y)
     r = float(x @ y) / math.sqrt(float(x @ x) * float(y @ y))
     return min(1.0, max(-1.0, r))
 
 
-FEWEST_WITHIN = 10
-"""Measured strains that a group needs for a correlation within it to count."""
+FEWEST_WITHIN = 10  # measured strains that a group needs for a correlation within it to count
 
 
 def pearson_within(prediction: ArrayLike, target: ArrayLike, groups: NDArray[np.integer]) -> float:

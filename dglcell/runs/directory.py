@@ -35,8 +35,7 @@ CHECKPOINTS: dict[str, tuple[str | None, str]] = {
 }
 """Each name maps to the figure that decides whether an epoch is the best so far, and whether low or high is good."""
 
-MEND = "run the `dglcell train` command of the run again: a finished run is evaluated anew"
-"""This is the advice where a file of results is missing or damaged."""
+MEND = "run the `dglcell train` command of the run again: a finished run is evaluated anew"  # of damaged results
 
 
 class Inside:
@@ -316,4 +315,5 @@ def complete_usage(directory: RunDirectory, processes: int, seconds: float, star
 
 def resident_peak() -> int:
     """Return the high-water mark of this process's resident set in bytes."""
-    return status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    unit = 1 if platform.system() == "Darwin" else 1024
+    return status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
