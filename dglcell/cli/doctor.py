@@ -56,16 +56,17 @@ def format_findings(findings: list[Finding]) -> str:
 
 def _packages() -> list[Finding]:
     findings = []
-    for name in ("torch", "numba", "pytorch-lightning", "cobra", "lmdb", "omegaconf"):
-        version = importlib.metadata.version(name)
+    needed = dict.fromkeys(("torch", "numba", "pytorch-lightning", "cobra", "lmdb", "omegaconf"), "dglcell")
+    extras = {"wandb": "dglcell[wandb]", "pyarrow": "dglcell[parquet]", "optuna": "dglcell[tune]"}
+    for name, package in {**needed, **extras}.items():
+        try:
+            version = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            findings.append(Finding(name, "not installed", ok=False, do=f"pip install '{package}'"))
+            continue
         bad = name == "pytorch-lightning" and version in ("2.6.2", "2.6.3")
         do = "this release was malicious: uninstall it, then pip install 'pytorch-lightning>=2.6.4'"
         findings.append(Finding(name, version, ok=not bad, do=do))
-    for extra, name in {"wandb": "wandb", "parquet": "pyarrow", "tune": "optuna"}.items():
-        try:
-            findings.append(Finding(name, importlib.metadata.version(name), ok=True))
-        except importlib.metadata.PackageNotFoundError:
-            findings.append(Finding(name, "not installed", ok=False, do=f"pip install 'dglcell[{extra}]'"))
     return findings
 
 
