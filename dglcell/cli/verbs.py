@@ -209,7 +209,7 @@ RUNS/EXPERIMENT/baselines.json. Kernel ridge also uses networks that you add to 
       'cell.networks.complexes={source: cyc2008_complexes}'
 
 With --without-messages the command also trains the same model without a round of messages (`model.layers=0`), with the
-same seed and split, for eight times as many epochs, of which the validation part chooses the best. Its run is
+same seed and split. It has eight times as many epochs, and the validation part chooses the best. Its run is
 RUNS/EXPERIMENT-without-messages. From then on its scores stand among those of the baselines, also in the results of a
 finished run of the experiment.
 """

@@ -101,7 +101,7 @@ def subset_parts(parts: Parts, table: Strains, size: int, seed: int) -> Parts:
     """
     if (used := int((parts != UNUSED).sum())) < size:
         raise DataError(
-            "the subset is larger than what it is taken from",
+            "the subset is larger than the set of strains",
             got=f"size {size:,}",
             expected=f"at most {used:,} strains",
             do="lower the size of the subset",

@@ -272,7 +272,7 @@ def explain(members: Sequence[Trained], strains: Strains, batch_size: int | None
     wrong = [strain for strain, of_strain in enumerate(places) if len(of_strain) > MOST_CHANGES]
     if wrong:
         raise GenotypeError(
-            "a strain with so many changes has too many subsets",
+            "a strain changes too many genes for a table of all subsets",
             got=f"{count(len(places[wrong[0]]), 'changed gene')} in strain {listing(wrong)}",
             expected=f"at most {MOST_CHANGES} changed genes",
             do="leave these strains out",

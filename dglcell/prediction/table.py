@@ -291,7 +291,7 @@ class PartFiles:
                 f"'{self.folder}' holds parts of other predictions: {', '.join(differ)} differ",
                 got=", ".join(f"{key} {_short(self.about.get(key))}" for key in differ),
                 expected=", ".join(f"{key} {_short(found.get(key))}" for key in differ),
-                do="go on with what they were begun with, remove the folder to begin anew, or choose another output",
+                do="remove the folder to begin anew, or choose another output",
             )
         self._size: int = size
 

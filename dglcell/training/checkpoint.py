@@ -72,7 +72,7 @@ class ReadCheckpoint:
         except OwnClassError:
             raise  # the checkpoint is right, but a class of the user's own is in another folder
         except (DglcellError, KeyError, TypeError) as error:
-            raise refuse(path, "is damaged: what it says of its run is wrong", " ".join(str(error).split())) from error
+            raise refuse(path, "is damaged: it describes its run wrongly", " ".join(str(error).split())) from error
         self.epoch, self.global_step = int(content["epoch"]), int(content["global_step"])
         self.unfinished = content.get("unfinished") is not None
 

@@ -157,9 +157,8 @@ def launched(trainer: pl.Trainer) -> Iterator[None]:
         raise DglcellError(
             "another process of this run has ended, or has not answered within `trainer.timeout`",
             got=str(error).rpartition("] ")[2],
-            do="see what it printed, whether memory ran out, and whether the processes can reach each other "
-            "(GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME); raise `trainer.timeout` if one is only slow; the same command "
-            "goes on from the last checkpoint",
+            do="look at its log, and for memory that ran out; then give the same command again. Between machines, "
+            "GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME name the network",
         ) from error
     finally:
         # Lightning leaves what it told the others; another training of this process shall not take it over.

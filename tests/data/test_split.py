@@ -367,5 +367,5 @@ def test_singles_come_first_then_all_numbers_of_deletions_evenly() -> None:
 
 
 def test_a_subset_larger_than_the_whole() -> None:
-    with pytest.raises(DataError, match=r"larger than what it is taken from\n.*size 3,001\n.*at most 3,000 strains\n"):
+    with pytest.raises(DataError, match=r"larger than the set of strains\n.*size 3,001\n.*at most 3,000 strains\n"):
         subset_parts(PARTS, SUBSET_TABLE, 3001, 0)

@@ -112,7 +112,7 @@ def test_too_many_changes_are_refused(predictor: Predictor) -> None:
     with pytest.raises(GenotypeError) as error:
         predictor.explain(many)
     assert str(error.value) == (
-        "a strain with so many changes has too many subsets\n"
+        "a strain changes too many genes for a table of all subsets\n"
         "  got:      7 changed genes in strain 1\n"
         "  expected: at most 6 changed genes\n"
         "  do:       leave these strains out"

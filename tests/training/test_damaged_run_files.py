@@ -240,7 +240,7 @@ CONTENT: dict[str, tuple[Callable[[dict[str, Any]], Any], str, tuple[str, ...]]]
     "an object": (lambda c: Odd(), "cannot be read", USED),
     "without weights": (put(None, STATE), "is not a checkpoint of dglcell", USED),
     "schema of tomorrow": (put(3, ABOUT, "schema"), "another version of dglcell\n  got:      schema 3\n", USED),
-    "without its configuration": (put(None, ABOUT, "config"), "what it says of its run is wrong", USED),
+    "without its configuration": (put(None, ABOUT, "config"), "it describes its run wrongly", USED),
     "a configuration that is no YAML": (put("a: [", ABOUT, "config"), "cannot be read as YAML", USED),
     "another cell": (put("0" * 64, ABOUT, "cell_sha256"), "another cell graph", USED),
     "another split": (put("0" * 64, ABOUT, "split_sha256"), "another split", USED[1:]),
