@@ -37,7 +37,7 @@ KINDS = {
     "training. The model was chosen on strains with few deletions, which look easier than the test strains",
     "covariate": "test strains have values of a covariate, such as media or alleles, that no training strain has. The "
     "model can know such a value only from the cell graph, or from numbers that describe it",
-    "file": "the parts come from a file, and its author knows what the test part shows",
+    "file": "the parts come from a file, and what the test part shows depends on it",
     "none": "every strain trains. There is no test part, so that nothing says how good the predictions are",
 }
 """The text of each kind says what its test part can show, and what it cannot."""

@@ -198,8 +198,7 @@ def _cell(group: Group, key: Key) -> str:
 
 NOTE = (
     "Mean ± sample standard deviation over the runs of an experiment. “together” is the mean prediction of its runs. "
-    "* marks the best value of a column in its block. "
-    "Baselines are grey. They are fitted on the same split."
+    "* is the best of a column in its block. Baselines are grey, and fitted on the same split."
 )
 DEFAULT_OUTPUT = Path("comparison.html")
 

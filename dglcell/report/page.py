@@ -75,10 +75,7 @@ def _templates() -> jinja2.Environment:
     )
 
 
-NOTE = (
-    "* marks the best value of a column in its block. Baselines are grey. They are fitted on the same split, and "
-    "only kernel ridge uses networks."
-)
+NOTE = "* is the best of a column in its block. Baselines are grey, and fitted on the same split."
 
 
 def page_tables(rows: Sequence[ResultRow]) -> list[ResultsTable]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dglcell import __version__
 from dglcell.data.changes import GENES
+from dglcell.data.config import KINDS
 from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import DglcellError
 from dglcell.graph.cell_files import read_cell
@@ -81,6 +82,7 @@ def page_content(run: RunFiles, picture: bytes) -> dict[str, Any]:
         "tables": page_tables(rows),
         "table_note": NOTE if rows else NO_TEST_PART,
         "lines_below": [
+            f"Split {config['split']['kind']}: {KINDS[config['split']['kind']]}.",
             *predicts_lines(run.results.get("predicts", {})),
             *lines_below(rows, config["split"]["kind"]),
             *left_out_lines(run.results.get("left_out", {})),

@@ -153,7 +153,7 @@ def test_parts_that_do_not_belong_together_are_refused(
     refused(
         f"'{parts_of(out)}' holds parts of other predictions: design_sha256 differ\n"
         f"  got:      design_sha256 {sha256[0]}\n  expected: design_sha256 {sha256[1]}\n"
-        "  do:       go on with what they were begun with, remove the folder to begin anew",
+        "  do:       remove the folder to begin anew",
         design=other,
     )
     refused("stop differ\n", design=Design.of(range(9), 2, 0, 35))
