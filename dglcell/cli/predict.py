@@ -47,8 +47,8 @@ and nothing is written.
 activities and covariates:
   dglcell predict RUN genotypes.csv --covariate medium=glycerol -o out.csv
 Write what is left of a weakened gene behind it, b0008:0.3, or into columns activity_1, activity_2, …, or into one
-column `activities`. A covariate that the model sees, such as the growth medium, has a column of its name, or of its name
-in training. --covariate gives one value for all rows. A row without a gene is then the wild type.
+column `activities`. A covariate that the model sees, such as the growth medium, has a column of its name, or of its
+name in training. --covariate gives one value for all rows. A row without a gene is then the wild type.
 
 several seeds, and how sure:
   dglcell predict runs/EXPERIMENT genotypes.csv --interval 0.9 -o out.csv
