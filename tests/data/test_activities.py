@@ -20,8 +20,7 @@ from dglcell.data.sources.config import CsvConfig
 from dglcell.data.sources.csv_table import load_csv
 from dglcell.data.sources.guides import GuideConfig, guide_covariates
 from dglcell.data.split import make_split
-from dglcell.data.store import Store
-from dglcell.data.store_build import build_store
+from dglcell.data.store import Store, build_store
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, GenotypeError
 from tests.data.strain_tables import assert_same_strains, random_table, table_of, with_columns

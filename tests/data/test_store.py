@@ -18,8 +18,7 @@ import numpy as np
 import pytest
 
 from dglcell.cli import main
-from dglcell.data.store import Store, StoreMeta, value_key, verify_store
-from dglcell.data.store_build import build_store
+from dglcell.data.store import Store, StoreMeta, build_store, value_key, verify_store
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
 from tests.data.strain_tables import PROVENANCE, assert_same_strains, random_table, triples

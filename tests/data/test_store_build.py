@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.data import store_build
+from dglcell.data import store as store_module
 from dglcell.data.columns import covariate_columns
 from dglcell.data.report import describe_store, format_stats, format_table_stats
-from dglcell.data.store import Store
-from dglcell.data.store_build import build_store
+from dglcell.data.store import Store, build_store
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, GenotypeError
 from tests.data.strain_tables import PROVENANCE, assert_same_strains, changed, random_table, table_of, with_columns
@@ -169,7 +168,7 @@ def test_an_interrupted_build_leaves_nothing(tmp_path: Path, monkeypatch: pytest
     def interrupt(**_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(store_build, "StoreMeta", interrupt)
+    monkeypatch.setattr(store_module, "StoreMeta", interrupt)
     with pytest.raises(KeyboardInterrupt):
         build_store(random_table(30_000, 50), tmp_path / "s", command="t")
     assert os.listdir(tmp_path) == []

@@ -18,7 +18,7 @@ import yaml
 from dglcell.config.experiment import Config
 from dglcell.config.read import load_config
 from dglcell.data.columns import Provenance, columns_of
-from dglcell.data.store_build import build_store
+from dglcell.data.store import build_store
 from dglcell.data.strains import Strains
 from dglcell.models.config import DangoConfig, EncoderConfig, HeteroCellConfig
 from dglcell.training.run import train

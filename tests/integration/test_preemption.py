@@ -123,15 +123,15 @@ def test_a_later_epoch_wins_over_an_old_interruption(tiny: Tiny, tmp_path: Path)
 # Training would be reached at a moment that depends on how busy the machine is.
 STAY_IN_BUILDING = """
 import time
-from dglcell.data import store_build
+from dglcell.data import store as store_module
 
-write = store_build._write
+write = store_module._write
 
 def write_and_stay(*arguments):
     write(*arguments)
     time.sleep(3600)
 
-store_build._write = write_and_stay
+store_module._write = write_and_stay
 """
 STAY_IN_IMPORTING = """
 import os, sys, time

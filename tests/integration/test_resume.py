@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dglcell.data.store import Store
-from dglcell.data.store_build import build_store
+from dglcell.data.store import Store, build_store
 from dglcell.errors import CheckpointError, ConfigError
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import read_checkpoint, refuse_changes, resume_from

@@ -15,8 +15,7 @@ import pytest
 import torch
 
 from dglcell.cli import main
-from dglcell.data.store import Store
-from dglcell.data.store_build import build_store
+from dglcell.data.store import Store, build_store
 from dglcell.runs.directory import EpochLog, RunDirectory
 from dglcell.training.checkpoint import load_trained
 from tests.tiny import BARE, Tiny

@@ -19,8 +19,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from dglcell.data.columns import PHENOTYPE, Column
-from dglcell.data.store import Store
-from dglcell.data.store_build import build_store
+from dglcell.data.store import Store, build_store
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
 from dglcell.graph.cell import build_cell

@@ -8,10 +8,10 @@ hundredths, and more than the wild type has counts as the wild type.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import time
 import uuid
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -282,16 +282,14 @@ class GrowthCache:
         self._folder, self.written = folder, time.monotonic()
         self.known: dict[Lost, float] = {}
         self._new: list[Lost] = []
-        for path in sorted(folder.glob("*.npz")) if folder.is_dir() else []:
+        for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
             try:
-                with np.load(path, allow_pickle=False) as file:
-                    part = {name: file[name] for name in ("rules", "left", "ends", "growth")}
-            except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+                kept = json.loads(path.read_bytes())
+                for lost, growth in kept.items():
+                    rules, left = map(bytes.fromhex, lost.split(":"))
+                    self.known[rules, left] = growth
+            except (OSError, ValueError, AttributeError):
                 log.warning("'%s' cannot be read and is not used; it may be removed", path)
-                continue
-            ends = part["ends"].tolist()
-            for start, end, growth in zip([0, *ends], ends, part["growth"].tolist(), strict=False):
-                self.known[part["rules"][start:end].tobytes(), part["left"][start:end].tobytes()] = growth
 
     def put(self, lost: Lost, growth: float) -> None:
         """Note a growth, which goes into a file with the next ``close``."""
@@ -304,8 +302,7 @@ class GrowthCache:
         self.written = time.monotonic()
         if not self._new:
             return
-        rules, left = zip(*map(unpacked, self._new), strict=True)
-        ends, growth = np.cumsum([len(one) for one in rules]), np.array([self.known[one] for one in self._new])
-        with atomic_file(self._folder / f"{uuid.uuid4().hex}.npz") as partial, open(partial, "wb") as file:
-            np.savez(file, rules=np.concatenate(rules), left=np.concatenate(left), ends=ends, growth=growth)
+        kept = {f"{rules.hex()}:{left.hex()}": self.known[rules, left] for rules, left in self._new}
+        with atomic_file(self._folder / f"{uuid.uuid4().hex}.json") as partial:
+            partial.write_text(json.dumps(kept), encoding="utf-8")
         self._new.clear()

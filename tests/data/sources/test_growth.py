@@ -220,11 +220,11 @@ fba_growth.FbaGrowth(FbaConfig(model="textbook", processes=1)).compute(strains, 
 
 def test_a_killed_build_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)]) as process:
-        while len([*tmp_path.glob("*/*.npz")]) < 20 and process.poll() is None:
+        while len([*tmp_path.glob("*/*.json")]) < 20 and process.poll() is None:
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
     strains = load_insilico(InSilicoConfig(pairs="400", triples="none", processes=1))
-    (broken := next(tmp_path.glob("*/*.npz"))).write_bytes(b"not whole")
+    (broken := next(tmp_path.glob("*/*.json"))).write_bytes(b"not whole")
     found = growth(strains, tmp_path, media={})
     assert f"'{broken}' cannot be read" in caplog.text
     np.testing.assert_allclose(found / own_growth(), strains.phenotypes["fitness"], atol=1e-6)

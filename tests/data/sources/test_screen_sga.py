@@ -13,7 +13,7 @@ from dglcell.data.columns import MEASURED
 from dglcell.data.report import format_stats
 from dglcell.data.sources import SourceConfig, load_source
 from dglcell.data.sources.screen_sga import parse_strain, strain_genes
-from dglcell.data.store_build import build_store
+from dglcell.data.store import build_store
 from dglcell.errors import DataError
 from dglcell.graph.vocabulary import read_aliases
 from tests.data.sources.sga_tables import (
