@@ -51,15 +51,6 @@ def test_a_solve_does_not_depend_on_the_ones_before(problem: FluxProblem) -> Non
     np.testing.assert_array_equal(one.needs, other.needs)
 
 
-def test_active_reactions_are_enough_for_the_optimum(problem: FluxProblem) -> None:
-    solver = FluxSolver(problem)
-    wild = solver.solve(NOTHING)
-    unused = np.flatnonzero(wild.needs == 0)
-    assert len(unused) > 10
-    assert solver.solve(unused).value == pytest.approx(wild.value, abs=1e-8)
-    assert solver.solve(np.flatnonzero(wild.needs)).value == 0
-
-
 def test_a_capacity_without_a_bound_is_infinite(problem: FluxProblem) -> None:
     cycle = [load_model("textbook").reactions.index(name) for name in ("FRD7", "SUCDi")]
     upper = problem.upper.copy()

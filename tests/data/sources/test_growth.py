@@ -78,11 +78,6 @@ def test_a_reaction_is_as_strong_as_its_best_complex(
     assert {int(code) % len(texts): activities[code // len(texts)] for code in found} == expected
 
 
-def test_a_rule_is_in_use_if_one_of_its_reactions_is() -> None:
-    rules = KnockoutRules.of(model_of(["g0", "g1", "g0", ""]))
-    assert rules.needs(np.array([0, 0, 1, 1], np.uint8)).tolist() == [1, 0]
-
-
 def test_reactions_with_equal_rules_are_one() -> None:
     model = load_model("textbook")
     rules = KnockoutRules.of(model)

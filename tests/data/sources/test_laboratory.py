@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from dglcell.data.sources import SourceConfig, laboratory, load_source
@@ -146,18 +145,3 @@ def test_declared_hashes_are_those_of_the_raw_folder(raw: Path) -> None:
         file = LABORATORIES[name].files[0]
         file = file.part or file
         assert listed[file.path] == file.sha256
-
-
-@pytest.mark.raw
-def test_collins2007_replicates_are_averaged(raw: Path) -> None:
-    table = real("collins2007", raw)
-    rows = pd.read_csv(raw / "interactions/collins2007_emap.csv.gz")
-    scores = rows.groupby([rows[["gene_a", "gene_b"]].min(axis=1), rows[["gene_a", "gene_b"]].max(axis=1)]).s_score
-    mean, sd = scores.mean(), scores.std()
-    sample = np.flatnonzero(np.isfinite(table.of_kind("sd")["s_score"]))
-    assert len(sample) == 1_779
-    pairs = table.genotypes
-    for s in [*sample[:200], *range(0, len(table), 1_000)]:
-        key = tuple(sorted(pairs[s]))
-        assert table.phenotypes["s_score"][s] == pytest.approx(mean[key], abs=1e-5)
-        assert table.of_kind("sd")["s_score"][s] == pytest.approx(sd[key], abs=1e-5, nan_ok=True)

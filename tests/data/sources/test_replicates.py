@@ -16,7 +16,7 @@ from dglcell.config.read import load_config
 from dglcell.data.columns import CROSS, Column, Provenance, columns_of
 from dglcell.data.sources import SourceConfig, UnionConfig, load_source, source_files
 from dglcell.data.sources.config import CsvConfig, LaboratoryConfig
-from dglcell.data.sources.replicates import concatenate, merge_replicates
+from dglcell.data.sources.replicates import merge_replicates
 from dglcell.data.sources.union import PartConfig
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
@@ -105,19 +105,6 @@ def test_means_spreads_and_numbers_are_those_of_each_strain(rows: Rows) -> None:
     assert counts["rows_identical"] == len(rows) - sum(map(len, groups.values()))
     assert counts["strains"] == len(groups)
     assert counts["strains_with_replicates"] == sum(len(group) > 1 for group in groups.values())
-
-
-@given(st.lists(row(), min_size=1, max_size=15), st.lists(row(), min_size=1, max_size=15))
-@examples(15)
-def test_parts_are_matched_by_name(one: Rows, two: Rows) -> None:
-    turned = [(tuple(4 - g for g in r[0]), *r[1:4], r[4] + 10_000) for r in two]
-    together = concatenate([measured(one), measured(turned, NAMES[::-1])], Provenance("both"))
-    table = merge_replicates(together)
-    apart = merge_replicates(measured(one + [(*r[:4], r[4] + 10_000) for r in two]))
-    assert table.genotypes == apart.genotypes
-    for name in ("score", "fitness"):
-        np.testing.assert_array_equal(table.phenotypes[name], apart.phenotypes[name])
-        np.testing.assert_array_equal(table.of_kind("sd")[name], apart.of_kind("sd")[name])
 
 
 TRI = "trigenic"

@@ -6,12 +6,9 @@ import gzip
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from dglcell.data.columns import MEASURED
 from dglcell.data.report import format_stats
-from dglcell.data.sources import SourceConfig, load_source
 from dglcell.data.sources.screen_sga import parse_strain, strain_genes
 from dglcell.data.store import build_store
 from dglcell.errors import DataError
@@ -266,24 +263,3 @@ def test_costanzo2016_filters(
     assert table.genotypes == strains
     assert table.provenance.counts[count[0]] == count[1]
     assert set(table.names) == {gene for strain in table.genotypes for gene in strain}
-
-
-@pytest.mark.raw
-def test_real_rows_written_as_published_give_the_same_strains(
-    raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pilot = pd.read_csv(raw / "interactions" / "kuzmin2020_pilot.csv.gz", dtype=str, keep_default_na=False)
-    rows = [
-        kuzmin(r.query, "aΔ+bΔ", r.array, "c", r.kind, r.score, r.p, r.fitness, r.fitness_sd)
-        for r in pilot.itertuples()
-    ]
-    (tmp_path / "interactions").mkdir()
-    (tmp_path / "interactions" / "aaz5667-Table-S1.tsv").write_text(text(KUZMIN2020, rows))
-    table = read("kuzmin2020", tmp_path, monkeypatch, tables=["S1"])
-    expected = load_source(SourceConfig(name="kuzmin2020_pilot"), str(raw))
-    assert table.genotypes == expected.genotypes
-    for kind in MEASURED:
-        got, want = table.of_kind(kind), expected.of_kind(kind)
-        assert got.keys() == want.keys()
-        for name in want:
-            np.testing.assert_allclose(got[name], want[name], rtol=1e-5, atol=1e-7)
