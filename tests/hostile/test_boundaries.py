@@ -31,7 +31,6 @@ RUN, LONG, LOOP, FILE = "RUN", "x" * 300, "loop", "file.txt"
 
 CONFIGURATIONS: dict[str, tuple[str | bytes, str]] = {
     "empty": (b"", "`cell`"),
-    "a list": ("- a\n- b\n", EXPERIMENT),
     "an escape": ("cell: {model: 'text\x1b[31mbook'}\n", EXPERIMENT),
     "not utf-8": (b"cell: {model: \xff\xfe}\n", EXPERIMENT),
     "open": ("cell: [\n", EXPERIMENT),
@@ -39,14 +38,11 @@ CONFIGURATIONS: dict[str, tuple[str | bytes, str]] = {
     "python object": ("cell: !!python/object/apply:os.system ['touch x']\n", EXPERIMENT),
     "a variable that is not set": ("experiment: {name: '${oc.env:DGLCELL_NOT_SET}'}\n", "experiment.name"),
     "extends itself": (f"extends: {EXPERIMENT}\n", "circle"),
-    "extends nothing there": ("extends: nowhere.yaml\n", "nowhere.yaml"),
-    "unknown section": (MINIMAL + "modle: {hidden: 3}\n", "did you mean `model`"),
     "a section that is a number": (MINIMAL + "trainer: 3\n", "`trainer`"),
 }
 
 OVERRIDES: list[tuple[str, str]] = [
     ("=3", "=3"),
-    ("seed=-1", "`seed`"),
     ("data.store=None", "write null"),
     ("tracking.wandb=None", "`tracking.wandb`"),
     ("seed={a: 1}", "`seed`"),
@@ -55,14 +51,10 @@ OVERRIDES: list[tuple[str, str]] = [
     ("optimizer.lr=1e999", "`optimizer.lr`"),
     ("optimizer.name=__class__", "`optimizer.name`"),
     ("trainer.epochs=99999999999999999999", "`trainer.epochs`"),
-    ("trainer.checkpoint=../../etc/passwd", "`trainer.checkpoint`"),
-    ("data.phenotypes=[fitness, fitness]", "`data.phenotypes`"),
     ('data.phenotypes=["a\\nb"]', "`data.phenotypes[0]`"),
-    ("split.fractions=[1, 0, 0]", "`split.fractions`"),
     ("model.pool=[gene, planet]", "`model.pool`"),
     ("cell.networks={'../up': {path: x, columns: [b, c]}}", "../up"),
     ("experiment.name=../../outside", "`experiment.name`"),
-    ("experiment.name=/etc", "`experiment.name`"),
     ("experiment.name=" + LONG, "`experiment.name`"),
     ('experiment.name="a\\u2028b"', "`experiment.name`"),
     ("slurm.options=[touch x]", "`slurm.options`"),
@@ -78,12 +70,9 @@ HEADER, ROW = "gene_1,gene_2,score\n", "b0001,b0002,0.5\n"
 
 TABLES: dict[str, tuple[str | bytes, str]] = {
     "empty": (b"", "strains.csv"),
-    "a header alone": (HEADER, "no rows"),
     "a header twice": ("gene_1,gene_1,score\n" + ROW, "'gene_1'"),
-    "no such column": ("a,b,c\n1,2,3\n", "'score'"),
     "a long row": (HEADER + ROW + "b0001,b0002,1,2\n", "line 3"),
     "inf": (HEADER + ROW + "b0001,b0003,inf\n", "line 3"),
-    "text": (HEADER + ROW + "b0001,b0003,high\n", "line 3"),
     "a formula": (HEADER + ROW + 'b0001,b0003,"=1+1"\n', "line 3"),
     "a gene twice": (HEADER + ROW + "b0003, b0003 ,1\n", "line 3"),
     "nul in a name": (HEADER + ROW + "b00\0 03,b0004,1\n", "line 3"),
@@ -95,10 +84,8 @@ TABLES: dict[str, tuple[str | bytes, str]] = {
 
 GENOTYPES: dict[str, tuple[str | bytes, str]] = {
     "empty": (b"", "in.csv"),
-    "no gene column": ("a,b\n1,2\n", "in.csv"),
     "no gene": ("genes\n;;\n", "line 2"),
     "an unknown gene": ("genes\nb0008;nothing\n", "nothing"),
-    "a gene twice": ("genes\nb0008;b0008\n", "b0008"),
     "a gene with an escape": ("genes\n\x1b[31mb0008\n", "line 2"),
     "not utf-8": (b"genes\n\xff\xfe\n", "in.csv"),
     "the column that will be written": ("genes,predicted_fitness\nb0008,1\n", "predicted_fitness"),
@@ -144,10 +131,8 @@ MODELS: dict[str, tuple[str, str | bytes, str]] = {
 NETWORK = "cell: {networks: {near: {path: edges.tsv, columns: [a, b], weight: w, use_weights: true}}}\n"
 EDGES: dict[str, tuple[str | bytes, str]] = {
     "empty": (b"", "edges.tsv"),
-    "no such column": ("p\tq\tw\nx\ty\t1\n", "'a'"),
     "a header twice": ("a\tb\tb\tw\nx\ty\tz\t1\n", "'b'"),
     "a weight of inf": ("a\tb\tw\nx\ty\tinf\n", "line 2"),
-    "a weight of text": ("a\tb\tw\nx\ty\theavy\n", "line 2"),
     "an empty end": ("a\tb\tw\nx\t\t1\n", "line 2"),
     "nul": ("a\tb\tw\nx\0\ty\t1\n", "edges.tsv"),
     "not utf-8": (b"a\tb\tw\n\xff\ty\t1\n", "edges.tsv"),

@@ -132,24 +132,26 @@ def test_edges_that_were_not_trained_on_are_predicted(trained: dglcell.Predictor
     assert predicted(trained, ["b0114"], "catalyses:b0008>TALA#1+:1") == pytest.approx(whole, abs=1e-6)
     weak = [predicted(trained, ["b0114"], f"catalyses:b0008>TALA#1+:{left}") for left in (0.5, 0.25, 0)]
     assert len({round(value, 7) for value in [whole, *weak]}) == 4
-
-
-def test_an_edge_of_a_deleted_gene_changes_nothing(trained: dglcell.Predictor) -> None:
     alone = predicted(trained, ["b0008"], "none")
-    assert predicted(trained, ["b0008"], CHANGED) == pytest.approx(alone, abs=1e-6)
+    assert predicted(trained, ["b0008"], CHANGED) == pytest.approx(alone, abs=1e-6), "its gene is deleted"
 
 
-def test_an_edge_that_is_not_there_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
-    with pytest.raises(GenotypeError, match=r"of no relation of the cell graph: 'physical:b0008>b0114'"):
-        dglcell.train(experiment(tmp_path, ["", "physical:b0008>b0114"]), *overrides(tmp_path))
+@pytest.mark.parametrize(
+    ("edges", "more", "error", "message"),
+    [
+        ("physical:b0008>b0114", [], GenotypeError, r"of no relation of the cell graph: 'physical:b0008>b0114'"),
+        ("b0008>b0114", [], DataError, r"lines 8, .*a changed edge cannot be read"),
+        (
+            CHANGED,
+            ["model.name=set_operator"],
+            ConfigError,
+            r"`edges` needs a model with a graph for each strain\n.*set_",
+        ),
+    ],
+)
+def test_edges_that_cannot_be_changed_are_refused_before_anything_is_trained(
+    tmp_path: Path, edges: str, more: list[str], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        dglcell.train(experiment(tmp_path, ["", edges]), *overrides(tmp_path, *more))
     assert not list(tmp_path.glob("runs/**/*.ckpt"))
-
-
-def test_a_cell_that_cannot_be_read_is_named_by_its_line(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"lines 8, .*a changed edge cannot be read"):
-        dglcell.train(experiment(tmp_path, ["", "b0008>b0114"]), *overrides(tmp_path))
-
-
-def test_a_model_without_graphs_of_strains_refuses_edges(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"covariate `edges` needs a model with a graph for each strain\n.*set_op"):
-        dglcell.train(experiment(tmp_path, ["", CHANGED]), *overrides(tmp_path, "model.name=set_operator"))

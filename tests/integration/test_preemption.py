@@ -104,17 +104,13 @@ def test_a_second_interrupt_ends_the_run_at_once(tiny: Tiny, tmp_path: Path) -> 
     assert [row["epoch"] for row in history(run)] == [0, 1]
 
 
-def test_a_torn_checkpoint_is_named_and_passed_over(
+def test_a_torn_checkpoint_is_passed_over_and_a_later_epoch_wins_over_an_old_interruption(
     tiny: Tiny, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = tiny.train(tmp_path, "trainer.epochs=1").directory
     run.interrupted.write_bytes(run.last.read_bytes()[:1000])
     assert newest_checkpoint(run).path == run.last
     assert f"checkpoint '{run.interrupted}' cannot be read" in caplog.text
-
-
-def test_a_later_epoch_wins_over_an_old_interruption(tiny: Tiny, tmp_path: Path) -> None:
-    run = tiny.train(tmp_path, "trainer.epochs=1").directory
     shutil.copy(run.last, run.interrupted)
     tiny.train(tmp_path, "trainer.epochs=2")
     assert newest_checkpoint(run).path == run.last

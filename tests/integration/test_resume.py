@@ -119,25 +119,38 @@ def test_an_explicit_checkpoint_of_another_run_is_continued(tiny: Tiny, done: Pa
     assert history(second) == whole[1:]
 
 
-def test_never_refuses_an_existing_run(tiny: Tiny, done: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"holds a run already, and `resume: never` was asked for\n  do: +remove"):
-        tiny.train(done, "resume=never")
-
-
-def test_changed_settings_are_refused_by_name(tiny: Tiny, done: Path) -> None:
-    before = (done / "tiny/seed-0/config.yaml").read_bytes()
-    with pytest.raises(ConfigError) as error:
-        tiny.train(done, "model.hidden=16", "optimizer.lr=0.1", "trainer.epochs=5", "experiment.tags=[a]")
-    assert "has another configuration\n  got:      model.hidden: 8 → 16, optimizer.lr: 0.003 → 0.1\n" in str(
-        error.value
-    )
-    assert (done / "tiny/seed-0/config.yaml").read_bytes() == before
-
-
-def test_a_checkpoint_of_other_settings_is_refused(tiny: Tiny, done: Path) -> None:
-    path = RunDirectory(done / "tiny" / "seed-0").checkpoint("last")
-    with pytest.raises(ConfigError, match=r"checkpoint '.*last.ckpt' has another configuration\n.*model.layers: 1 → 2"):
-        tiny.train(done, "experiment.name=other", f"resume={path}", "model.layers=2")
+@pytest.mark.parametrize(
+    ("error", "message", "options"),
+    [
+        (CheckpointError, r"holds a run already, and `resume: never` was asked for\n  do: +remove", ["resume=never"]),
+        (
+            ConfigError,
+            r"has another configuration\n  got:      model.hidden: 8 → 16, optimizer.lr: 0.003 → 0.1\n",
+            ["model.hidden=16", "optimizer.lr=0.1", "trainer.epochs=5", "experiment.tags=[a]"],
+        ),
+        (
+            ConfigError,
+            r"checkpoint '.*last.ckpt' has another configuration\n.*model.layers: 1 → 2",
+            ["experiment.name=other", "resume={last}", "model.layers=2"],
+        ),
+        (
+            CheckpointError,
+            r"holds a run already, which going on from '.*best_loss.ckpt' would overwrite\n  do: .*`resume: auto`",
+            ["resume={best}"],
+        ),
+    ],
+)
+def test_a_run_is_not_mixed_with_another(
+    tiny: Tiny, done: Path, error: type[Exception], message: str, options: list[str]
+) -> None:
+    run = RunDirectory(done / "tiny" / "seed-0")
+    before = run.config.read_bytes(), run.metrics.read_bytes()
+    with pytest.raises(error, match=message):
+        tiny.train(done, *[one.format(last=run.last, best=run.checkpoint("best_loss")) for one in options])
+    assert (run.config.read_bytes(), run.metrics.read_bytes()) == before
+    found = resume_from(tiny.config(done, *BARE, "trainer.epochs=1", f"resume={run.last}"))
+    assert found is not None
+    assert found.path == run.last
 
 
 def test_another_store_is_refused(tiny: Tiny, done: Path, tmp_path: Path) -> None:
@@ -155,18 +168,6 @@ def test_another_store_is_refused(tiny: Tiny, done: Path, tmp_path: Path) -> Non
     with pytest.raises(CheckpointError, match=r"the store '.*' of this run is not here\n  do: .*dglcell data build"):
         moved.train(runs, "trainer.epochs=2")
     assert not moved.store.exists()
-
-
-def test_another_checkpoint_never_overwrites_a_run(tiny: Tiny, done: Path) -> None:
-    directory = RunDirectory(done / "tiny" / "seed-0")
-    before = directory.metrics.read_bytes()
-    message = r"holds a run already, which going on from '.*best_loss.ckpt' would overwrite\n  do: .*`resume: auto`"
-    with pytest.raises(CheckpointError, match=message):
-        tiny.train(done, f"resume={directory.checkpoint('best_loss')}")
-    assert directory.metrics.read_bytes() == before
-    found = resume_from(tiny.config(done, *BARE, "trainer.epochs=1", f"resume={directory.last}"))
-    assert found is not None
-    assert found.path == directory.last
 
 
 @pytest.mark.parametrize("missing", ["config.yaml", "split.npz", "cell"])
