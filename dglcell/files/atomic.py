@@ -8,7 +8,6 @@ import glob
 import gzip
 import hashlib
 import json
-import math
 import os
 import re
 import shutil
@@ -142,7 +141,7 @@ def only_writer(target: Path) -> Iterator[None]:
     Files that a killed process has left are removed or put back first (`clear_abandoned`).
     """
     target = Path(target)
-    with held(_lease_of(target), patience=lambda holder: math.inf):
+    with held(_lease_of(target), waits=True):
         clear_abandoned(target, alone=True)
         yield
 

@@ -100,10 +100,6 @@ def _launch() -> str:
     return " ".join(os.environ.get(name) or "-" for name in names)
 
 
-def _number(text: str) -> int:
-    return int(text) if re.fullmatch("[0-9]{1,9}", text) else 0
-
-
 @dataclass
 class Holder:
     """A holder is a process that has a lease; one of a damaged file is known by its token alone."""
@@ -128,8 +124,10 @@ class Holder:
 
     def restarted(self) -> bool:
         """Return whether SLURM has started the job of this holder again, and this process is of the later start."""
-        (job, starts), (here, now) = (f"{text} - -".split()[:2] for text in (self.launch, _launch()))
-        return job == here != "-" and _number(starts) < _number(now)
+        # Another step of the job may run beside this one, started as often.
+        (job, before), (here, now) = (f"{text} - -".split()[:2] for text in (self.launch, _launch()))
+        starts = [int(text) if re.fullmatch("[0-9]{1,9}", text) else 0 for text in (before, now)]
+        return job == here != "-" and starts[0] < starts[1]
 
     def __str__(self) -> str:
         if not self.mark:
@@ -296,14 +294,15 @@ def refuse_if_taken_over(path: Path) -> None:
 
 
 @contextmanager
-def held(
-    lease: Lease, patience: Callable[[Holder], float], sleep: Callable[[float], None] = time.sleep
-) -> Iterator[None]:
+def held(lease: Lease, *, waits: bool = False, sleep: Callable[[float], None] = time.sleep) -> Iterator[None]:
     """Hold a lease for the time of the context.
+
+    A job that SLURM has started again, for example because its node was lost, gives its earlier process the time of a
+    lease to end. Then it takes over even if that one lives, as a process on a lost node may for days.
 
     Args:
         lease: the lease to take.
-        patience: returns after how many seconds the lease is taken from a holder; 0 to raise an error instead.
+        waits: whether to wait for any other holder, in place of raising an error.
         sleep: waits for a number of seconds.
 
     Raises:
@@ -312,7 +311,7 @@ def held(
     waited, pause, seen, after = 0.0, 0.1, "", None
     try:
         while (holder := lease.acquire(after)) is not None:
-            if (most := patience(holder)) == 0:
+            if not (waits or holder.restarted()):
                 gone = f"its lease runs out in {holder.left:.0f} s, and the same command goes on"
                 raise OwnerError(
                     f"another process is writing '{lease.guarded}'",
@@ -320,7 +319,7 @@ def held(
                     expected="one process at a time",
                     do=f"wait until it has ended, or stop it; if it is gone with its machine, {gone}",
                 )
-            if waited >= most:
+            if not waits and waited >= LEASE_SECONDS:
                 after = holder.token
                 continue
             if holder.token != seen:

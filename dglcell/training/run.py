@@ -21,7 +21,7 @@ from dglcell.config.experiment import Config
 from dglcell.data.split import Split
 from dglcell.errors import ConfigError, OwnerError
 from dglcell.files.atomic import atomic_file, write_json
-from dglcell.files.owner import LEASE_SECONDS, Lease, current_holder, held, lives
+from dglcell.files.owner import Lease, current_holder, held, lives
 from dglcell.graph.cell_files import save_cell
 from dglcell.kernels.spmm import check_kernel
 from dglcell.machine.devices import check_device, device_of, set_threads
@@ -140,20 +140,14 @@ def _train(
 def owned(directory: RunDirectory, sleep: Callable[[float], None] = time.sleep) -> Iterator[None]:
     """Be the only process that writes the run directory.
 
-    Another process may take over if this one has not renewed its lease for `LEASE_SECONDS`. From then on
-    `dglcell.files.atomic` refuses to write there for this process.
-
-    A job that SLURM has started again, for example because its node was lost, gives its earlier process the time of a
-    lease to end. Then it takes the run over even if that one lives, as a process on a lost node may for days.
+    Another process may take over if this one has not renewed its lease for `LEASE_SECONDS`, or if SLURM has started its
+    job again (`held`). From then on `dglcell.files.atomic` refuses to write there for this process.
 
     Raises:
         OwnerError: another process has the run, or (on writing) has taken it over.
     """
 
-    # Another step of the job may run beside this one, so that only an earlier start of it is waited for.
-    with held(
-        Lease(directory.owner, directory.path), lambda holder: LEASE_SECONDS if holder.restarted() else 0.0, sleep
-    ):
+    with held(Lease(directory.owner, directory.path), sleep=sleep):
         yield
 
 

@@ -73,13 +73,13 @@ def run_out(lock: Path) -> None:
 
 
 def test_a_lease_is_taken_given_back_and_leaves_nothing(lock: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), held(lease_of(lock), lambda holder: 0.0):
+    with pytest.raises(KeyboardInterrupt), held(lease_of(lock)):
         assert json.loads(lock.read_text())["mark"] == mark_of(os.getpid())
         message = (
             rf"another process is writing '{lock.parent}'\n  got: +process {os.getpid()} on .*, since 20.*\n"
             r"  expected: one process at a time\n  do: +wait until .*its lease runs out in 1[78]\d s, and the same"
         )
-        with pytest.raises(OwnerError, match=message), held(lease_of(lock), lambda holder: 0.0):
+        with pytest.raises(OwnerError, match=message), held(lease_of(lock)):
             raise AssertionError("two have it")
         assert os.listdir(lock.parent) == ["owner.json"]
         raise KeyboardInterrupt
@@ -228,7 +228,7 @@ def test_where_the_file_system_does_not_lock_a_lease_is_taken_all_the_same(
 def test_processes_that_were_started_together_have_the_same_owner(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert current_holder(lock) is None
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    with held(lease_of(lock), lambda holder: 0.0):
+    with held(lease_of(lock)):
         assert current_holder(lock, foreign=True) is None
         monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
         holder = current_holder(lock, foreign=True)

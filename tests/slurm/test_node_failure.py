@@ -46,9 +46,8 @@ PROGRAM = f"""\
 import json, os, sys, time
 from dglcell.files import owner
 from dglcell.runs.directory import EpochLog
-from dglcell.training import run
 
-owner.LEASE_SECONDS = run.LEASE_SECONDS = {LEASE}
+owner.LEASE_SECONDS = {LEASE}
 owner.RENEW_SECONDS = 1.0
 """
 """`dglcell`, whose leases run out soon."""
