@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import sys
@@ -16,6 +15,7 @@ from dglcell.graph.resident_graph import ResidentRelation, dgl_runs_on, import_d
 from dglcell.kernels.spmm import KERNELS, default_kernel, runs_on, spmm
 from dglcell.machine.processor import allotted_cores, cores, processor_name
 from dglcell.perturbation import DGL_STRATEGIES
+from dglcell.runs.directory import version_of
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ def _packages() -> list[Finding]:
     needed = dict.fromkeys(("torch", "numba", "pytorch-lightning", "cobra", "lmdb", "omegaconf"), "dglcell")
     extras = {"wandb": "dglcell[wandb]", "pyarrow": "dglcell[parquet]", "optuna": "dglcell[tune]"}
     for name, package in {**needed, **extras}.items():
-        try:
-            version = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            findings.append(Finding(name, "not installed", ok=False, do=f"pip install '{package}'"))
+        version, do = version_of(name), f"pip install '{package}'"
+        if version is None:
+            ok, state = (False, "not here") if name in needed else (None, f"not here; optional: {do}")
+            findings.append(Finding(name, state, ok, do))
             continue
         bad = name == "pytorch-lightning" and version in ("2.6.2", "2.6.3")
         do = "this release was malicious: uninstall it, then pip install 'pytorch-lightning>=2.6.4'"

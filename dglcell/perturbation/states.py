@@ -89,7 +89,7 @@ class States(ABC):
 
     @abstractmethod
     def rows(self, nodes: Tensor, strains: Tensor) -> Tensor:
-        """Return the states of (node, strain) pairs, whose indices are of any one shape, [*shape, H]."""
+        """Return the states of (node, strain) pairs, whose indices are of any one shape; ``H`` is the last axis."""
 
     @abstractmethod
     def pool(self, gate: States, kept: Kept) -> Pooled:

