@@ -189,20 +189,6 @@ def _script(config: Config, file: Path, command: Sequence[str], members: int = 1
     )
 
 
-DEFAULT_TIME, DEFAULT_MEMORY = "24:00:00", "32G"
-"""`auto` takes these limits if nothing was measured."""
-
-SPARE = 1.5
-"""The memory is the measured one times this factor."""
-
-ELSEWHERE = 4.0
-"""The time of a run in this package's records is multiplied by this factor, because it ran on another machine."""
-
-SHORTEST, SMALLEST = 1800, 4
-"""Such a run, or one that was only estimated, gets at least these seconds and GiB: it may first compute its strains
-in several processes."""
-
-
 def with_limits(config: Config) -> tuple[Config, str | None]:
     """Return the experiment with a time and a memory in place of `auto`: those of the records of this package.
 
@@ -214,10 +200,10 @@ def with_limits(config: Config) -> tuple[Config, str | None]:
         return config, None
     time, memory, why = _recorded(config) or (None, None, "")
     if slurm.time == AUTO:
-        slurm = replace(slurm, time=time or DEFAULT_TIME)
+        slurm = replace(slurm, time=time or "24:00:00")
         said += [f"time {time}"] if time else []
     if slurm.memory == AUTO:
-        slurm = replace(slurm, memory=memory or DEFAULT_MEMORY)
+        slurm = replace(slurm, memory=memory or "32G")
         said += [f"memory {memory}"] if memory else []
     return replace(config, slurm=slurm), f"{' and '.join(said)}: {why}" if said else None
 
@@ -238,15 +224,12 @@ def _recorded(config: Config) -> tuple[str, str, str] | None:
         return None
     seconds = took["wall_seconds"] - took["seconds"] + took["seconds"] / took["epochs"] * trainer.epochs
     peak = took["peak_resident_bytes"] / 2**30
-    memory = max(SMALLEST, math.ceil(SPARE * peak * trainer.devices))
+    # Half an hour and 4 GiB at least, because such a run may first compute its strains in several processes; four times
+    # as long as recorded, because it ran on another machine.
+    memory = max(4, math.ceil(1.5 * peak * trainer.devices))
+    tens = math.ceil(max(1800, 4 * seconds + config.slurm.warning) / 600)
     why = f"well above the {took['wall_seconds']:,.0f} s and {peak:.1f} GiB of the run that the documentation shows"
-    return job_time(ELSEWHERE * seconds + config.slurm.warning), f"{memory}G", why
-
-
-def job_time(seconds: float) -> str:
-    """Return a time in the form that SLURM takes, in tens of minutes, and ``SHORTEST`` at least."""
-    tens = math.ceil(max(SHORTEST, seconds) / 600)
-    return f"{tens // 6}:{tens % 6}0:00"
+    return f"{tens // 6}:{tens % 6}0:00", f"{memory}G", why
 
 
 def job_name(config: Config) -> str:

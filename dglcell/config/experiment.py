@@ -95,14 +95,8 @@ class DataConfig:
         return self.eval_batch_size or self.batch_size
 
 
-PRECISIONS = ("auto", "32-true", "bf16", "64-true")
-"""These are the values of ``trainer.precision``. With ``bf16`` differences are stored and multiplied in bfloat16; the
-base, sums, losses and weights stay in float32."""
-
-
-Accelerator = Annotated[str, one_of("auto", "cpu", "gpu", "cuda")]
-ProcessStrategy = Annotated[str, one_of("auto", "ddp")]
-Precision = Annotated[str, one_of(*PRECISIONS)]
+# With `bf16` differences are stored and multiplied in bfloat16; the base, sums, losses and weights stay in float32.
+Precision = Annotated[str, one_of("auto", "32-true", "bf16", "64-true")]
 Accumulation = Annotated[
     dict[int, int],
     must(
@@ -111,9 +105,6 @@ Accumulation = Annotated[
         "{epoch: batches per step}, e.g. {0: 3}",
     ),
 ]
-Clipping = Annotated[float, positive(do="use null for no clipping")]
-Checkpoint = Annotated[str, one_of(*CHECKPOINTS)]
-ProfilerName = Annotated[str, one_of("simple", "pytorch")]
 
 
 @dataclass
@@ -121,19 +112,22 @@ class TrainerConfig:
     """Configure how training runs."""
 
     epochs: Count = 30  # passes over the training part
-    accelerator: Accelerator = "auto"  # auto | cpu | gpu | cuda
+    accelerator: Annotated[str, one_of("auto", "cpu", "gpu", "cuda")] = "auto"  # auto | cpu | gpu | cuda
     devices: Count = 1  # processes on each machine; each uses one device
     num_nodes: Count = 1  # number of machines
-    strategy: ProcessStrategy = "auto"  # how processes work together, as in Lightning: auto | ddp
+    strategy: Annotated[str, one_of("auto", "ddp")] = "auto"  # how processes work together: auto | ddp
     precision: Precision = "auto"  # auto | 32-true | bf16 (differences only) | 64-true
     accumulate_grad_batches: Accumulation = field(default_factory=dict)  # from epoch → batches per optimiser step
-    gradient_clip_val: Clipping | None = 10.0  # largest norm of the gradient; null: no limit
+    #: largest norm of the gradient; null: no limit
+    gradient_clip_val: Annotated[float, positive(do="use null for no limit")] | None = 10.0
     deterministic: bool = True  # refuse non-deterministic kernels
     threads: CountOrAuto | None = AUTO  # CPU threads of torch; auto, null: the cores that are allotted
     timeout: Count = 1800  # seconds that processes wait for each other, also at the start, before all end
     patience: Count | None = None  # stop after this many epochs without a better validation loss; null: never
-    checkpoint: Checkpoint = "best_pearson"  # reported: best_loss | best_pearson | best_average_precision | last
-    profiler: ProfilerName | None = None  # of Lightning: simple | pytorch; writes into the run directory; null: none
+    #: reported: best_loss | best_pearson | best_average_precision | last
+    checkpoint: Annotated[str, one_of(*CHECKPOINTS)] = "best_pearson"
+    #: of Lightning: simple | pytorch; writes into the run directory; null: none
+    profiler: Annotated[str, one_of("simple", "pytorch")] | None = None
 
     @property
     def lightning_precision(self) -> str:
@@ -146,14 +140,12 @@ class TrainerConfig:
         return self.threads if isinstance(self.threads, int) else None
 
 
-WandbMode = Annotated[str, one_of("disabled", "auto", "offline", "online")]
-
-
 @dataclass
 class TrackingConfig:
     """Configure Weights & Biases; the JSONL record is written in any case."""
 
-    wandb: WandbMode = "disabled"  # disabled | offline | online | auto: offline in a job of SLURM, else online
+    #: disabled | offline | online | auto: offline in a job of SLURM, else online
+    wandb: Annotated[str, one_of("disabled", "auto", "offline", "online")] = "disabled"
     project: str = "dglcell"  # project at W&B
     entity: str | None = None  # user or team at W&B; null: your own
     group: str | None = None  # group at W&B; null: the experiment's name
@@ -181,8 +173,7 @@ class PathsConfig:
     runs: Folder = "runs"  # folder of run directories
 
 
-TIME = re.compile(r"auto|(\d+-)?\d+(:\d{2}){0,2}", re.ASCII)
-MEMORY = re.compile(r"auto|\d+[KMGT]?", re.ASCII)
+TIME, MEMORY = re.compile(r"auto|(\d+-)?\d+(:\d{2}){0,2}", re.ASCII), re.compile(r"auto|\d+[KMGT]?", re.ASCII)
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 ANY = "any"
 
@@ -206,9 +197,6 @@ def check_words(key: str, command: str) -> None:
 Time = Annotated[str, must(TIME.fullmatch, "is no time", "D-HH:MM:SS, HH:MM:SS, minutes or auto")]
 Memory = Annotated[str, must(MEMORY.fullmatch, "is no size", "e.g. 64G, auto, or null")]
 Environment = Annotated[dict[str, str], Rule(check_environment)]
-Words = Annotated[str, Rule(check_words)]
-Notice = Annotated[int, at_least(10)]
-Jobs = Annotated[int, at_least(1, "is no number of jobs")]
 Options = Annotated[
     list[str], must(lambda of: all(one.startswith("-") for one in of), "holds no option of sbatch", "e.g. --exclusive")
 ]
@@ -229,13 +217,16 @@ class SlurmConfig:
     setup: list[str] = field(default_factory=list)  # shell lines to run after that, e.g. source .venv/bin/activate
     environment: Environment = field(default_factory=dict)  # exported variables; only the job script has the values
     container: str | None = None  # image in which the command runs
-    container_command: Words = "apptainer exec --nv"  # command before the image; its words are not expanded by a shell
+    #: command before the image; its words are not expanded by a shell
+    container_command: Annotated[str, Rule(check_words)] = "apptainer exec --nv"
     binds: list[str] = field(default_factory=list)  # folders that the container can access
     mail: str | None = None  # e-mail address
     mail_type: str = "END,FAIL"  # events for which SLURM sends mail to `slurm.mail`
     requeue: bool = True  # if preempted or out of time: save, queue again, continue
-    warning: Notice = 120  # seconds before the end of its time at which the job gets the signal to save
-    array_limit: Jobs | None = None  # most tasks of a job array that run at once; null: all
+    #: seconds before the end of its time at which the job gets the signal to save
+    warning: Annotated[int, at_least(10)] = 120
+    #: most tasks of a job array that run at once; null: all
+    array_limit: Annotated[int, at_least(1, "is no number of jobs")] | None = None
     options: Options = field(default_factory=list)  # more options of sbatch, e.g. ["--exclusive"]
     logs: str = "slurm"  # folder of output files, in the folder where the job is submitted
 

@@ -121,12 +121,7 @@ FLAG = Kind("true or false", lambda v: isinstance(v, bool))
 COUNT = Kind("a whole number, 0 or more", is_count)
 NUMBER = Kind("a number", lambda v: type(v) in (int, float) and (abs(v) < 1e308 or v != v))
 SHA256 = Kind("a sha256", lambda v: isinstance(v, str) and re.fullmatch("[0-9a-f]{64}", v) is not None)
-LIST = Kind("a list", lambda v: isinstance(v, list))
 MAPPING = Kind("names and their values", lambda v: isinstance(v, Mapping) and all(isinstance(n, str) for n in v))
-NAMES = Kind(
-    "names, each of them once",
-    lambda v: isinstance(v, list) and bool(v) and all(isinstance(n, str) and n for n in v) and len({*v}) == len(v),
-)
 
 
 @dataclass(frozen=True)

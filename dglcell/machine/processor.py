@@ -122,22 +122,17 @@ def _kilobytes(path: Path, key: str) -> int | None:
     return int(found.group(1)) * 1024 if found else None
 
 
-NO_ROOM = (
-    *("can't allocate memory", "Cannot allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED"),
-    *("bad_alloc", "create a primitive", "Storage size calculation overflowed", "failed to map segment"),
-)
-"""With these texts torch, CUDA, DGL, MKL and oneDNN report a failed allocation; few of their errors have own types."""
-
-
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an allocation failed, as reported by Python, torch, CUDA, DGL, MKL or oneDNN."""
-    return isinstance(error, MemoryError) or any(text in str(error) for text in NO_ROOM)
+    # Few of their errors have own types.
+    texts = (
+        *("can't allocate memory", "Cannot allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED"),
+        *("bad_alloc", "create a primitive", "Storage size calculation overflowed", "failed to map segment"),
+    )
+    return isinstance(error, MemoryError) or any(text in str(error) for text in texts)
 
 
 PROC = Path("/proc")
-
-BFLOAT16_FLAGS = ("avx512_bf16", "amx_bf16")
-"""Processors with these flags have instructions for products of bfloat16."""
 
 
 @cache
@@ -158,7 +153,7 @@ def processor_name() -> str:
 
 def multiplies_bfloat16() -> bool:
     """Return whether the processor has instructions for products of bfloat16."""
-    return any(flag in _description() for flag in BFLOAT16_FLAGS)
+    return any(flag in _description() for flag in ("avx512_bf16", "amx_bf16"))
 
 
 def cores() -> int:

@@ -162,13 +162,6 @@ def titrated_guides(originals: Sequence[Path]) -> pd.DataFrame:
     return pd.DataFrame(about).sort_values("guide")
 
 
-ALLELE_CLASSES = {"dma": "deletion", "sn": "deletion", "damp": "DAmP", "tsa": "ts", "tsq": "ts"}
-"""These arrays and queries have deletions, alleles with decreased abundance of mRNA, and temperature-sensitive ones."""
-
-ACTIVITY_AT_FIRST = 0.2
-"""What is left of a gene with an allele that is no deletion. Learning begins there; it is not measured."""
-
-
 def single_mutants(originals: Sequence[Path]) -> pd.DataFrame:
     """List measured single mutants with gene, allele and class of allele.
 
@@ -179,12 +172,14 @@ def single_mutants(originals: Sequence[Path]) -> pd.DataFrame:
     table = table[table["fitness"].str.lower() != "nan"].dropna(subset=["fitness"])
     names = pd.read_csv(originals[1], sep="\t", dtype=str).drop_duplicates("Strain").set_index("Strain")["Allele"]
     gene, _, allele = (table["strain"].str.partition("_")[i] for i in range(3))
-    kind = allele.str.extract("([a-z]+)")[0].map(ALLELE_CLASSES)
+    # Arrays and queries of deletions, of alleles with decreased abundance of mRNA, and of temperature-sensitive ones.
+    classes = {"dma": "deletion", "sn": "deletion", "damp": "DAmP", "tsa": "ts", "tsq": "ts"}
+    kind = allele.str.extract("([a-z]+)")[0].map(classes)
     about = {
         "gene": gene,
         "allele": table["strain"].map(names).fillna(table["strain"]),
         "class": kind,
-        "strength": np.where(kind == "deletion", 0, ACTIVITY_AT_FIRST),
+        "strength": np.where(kind == "deletion", 0, 0.2),  # where learning begins: it is not measured
         "fitness": table["fitness"],
         "sd": table["sd"],
         "strain": table["strain"],
@@ -206,14 +201,11 @@ def keio_densities(originals: Sequence[Path]) -> pd.DataFrame:
     return pd.DataFrame(about).dropna().sort_values(["b_number", "gene"])
 
 
-FAMILY_LETTERS = 3
-"""Names of bacterial genes begin with three letters for what they do: thrA, thrB and thrC make threonine."""
-
-
 def name_families(originals: Sequence[Path]) -> pd.DataFrame:
     """List the genes of a protein table of NCBI with the letters that their names begin with."""
     genes = pd.read_csv(originals[0], dtype=str).sort_values("Synonym")
-    return pd.DataFrame({"gene": genes["Synonym"], "family": genes["Gene"].str[:FAMILY_LETTERS]})
+    # Three letters say what bacterial genes do: thrA, thrB and thrC make threonine.
+    return pd.DataFrame({"gene": genes["Synonym"], "family": genes["Gene"].str[:3]})
 
 
 def genome_neighbours(originals: Sequence[Path], places: int) -> pd.DataFrame:

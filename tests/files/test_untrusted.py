@@ -12,7 +12,6 @@ import pytest
 from dglcell.errors import DataError
 from dglcell.files.untrusted import (
     COUNT,
-    NAMES,
     NUMBER,
     SHA256,
     TEXT,
@@ -91,7 +90,6 @@ def test_arrays_and_text_come_back_and_objects_are_not_loaded(tmp_path: Path) ->
         (COUNT, [0, 2**62], [-1, 1.0, True, 2**63, "1"]),
         (NUMBER, [1, -2.5, float("nan")], [True, "1", float("inf"), 10**400, None]),
         (SHA256, ["0" * 64], ["0" * 63, "A" * 64, 0]),
-        (NAMES, [["a", "b"]], [[], ["a", "a"], [""], [1], "ab"]),
         (list_of(COUNT), [[], [1]], [[-1], {}, (1,)]),
         (mapping_of(COUNT), [{}, {"a": 1}], [{"a": -1}, {1: 1}, []]),
         (optional(TEXT), [None, "a"], [1]),
