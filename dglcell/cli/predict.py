@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from dglcell.prediction.intervals import Intervals
     from dglcell.training.checkpoint import Trained
 
-FINISHED = "its share is finished; the process that finishes last writes the output"
-
 OF_DESIGNS = ("genes", "activity", "start", "limit", "top", "precision")
 """These options are of a design, and a table has none of them."""
 
@@ -61,12 +59,14 @@ a design, and the next experiments:
   dglcell predict RUN --all-singles --activity 0,0.1,0.3,0.5 -o doses.csv
   dglcell predict runs/EXPERIMENT --all-pairs --top 200 --by uncertain
 The rows are in lexicographic order of the list, each gene with each activity, or with --top in the order of a ranking:
-by the distance from the wild type, or by the standard deviation over seeds or the width of the interval. A command that
-was stopped continues when it is given again. If the output has no suffix, it is a folder of Parquet files.
+by the distance from the wild type, or by the standard deviation over seeds or the width of the interval.
 
-several processes, with a GPU each where --device is cuda:
+a large design, with one process or several, each with a GPU where --device is cuda:
+  dglcell predict RUN --all-triples -o triples
   torchrun --nproc-per-node 8 --no-python \\
-      dglcell predict RUN --all-triples -o predictions.parquet --device cuda
+      dglcell predict RUN --all-triples -o triples --device cuda
+An output without a suffix is a folder of Parquet files, which pandas, polars and Spark read as one table. The processes
+divide them among themselves. A command that was stopped continues when it is given again.
 """
 
 
@@ -112,13 +112,15 @@ def predict(options: argparse.Namespace) -> None:
     if options.output is not None:
         check_format(options.output, may_be_folder=bool(options.designs) and options.top is None)
     # A design that was stopped goes on with its own parts, and `PartFiles` tells what is its own.
-    check_outputs(options, None if options.designs else options.output)
+    to_folder = bool(options.designs and options.output is not None and not options.output.suffix)
+    check_outputs(options, None if to_folder else options.output)
     from dglcell.trained_models import find_run
 
     find_run(options.run_directory)  # before anything is imported that takes seconds
     ranks = Ranks.of()
-    if ranks.size > 1 and options.output is None:
-        raise ConfigError("several processes cannot print one table", got=ranks.name, do="pass --output FILE")
+    if ranks.size > 1 and not to_folder:
+        do = "start one process; or predict a design with an output without a suffix, e.g. `-o triples`"
+        raise ConfigError("several processes share no table or file, but a folder of parts", got=ranks.name, do=do)
     from dglcell.api import load
     from dglcell.machine.devices import check_device, threads
     from dglcell.prediction.intervals import Intervals
@@ -144,7 +146,7 @@ def predict(options: argparse.Namespace) -> None:
         elif options.designs:
             _predict_design(options, members, intervals, ranks, options.output)
         else:
-            _predict_table(options, members, intervals, ranks)
+            _predict_table(options, members, intervals)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -172,12 +174,10 @@ def _check(options: argparse.Namespace) -> None:
         raise ConfigError("how many strains of the ranking are wanted?", expected="--top N")
 
 
-def _predict_table(
-    options: argparse.Namespace, members: Sequence[Trained], intervals: Intervals | None, ranks: Ranks
-) -> None:
+def _predict_table(options: argparse.Namespace, members: Sequence[Trained], intervals: Intervals | None) -> None:
     from dglcell.prediction.columns import GenotypeColumns
-    from dglcell.prediction.predict import predict_table
-    from dglcell.prediction.table import PREDICTED_BY, predicted_by, read_genotypes
+    from dglcell.prediction.predict import predict_rows
+    from dglcell.prediction.table import PREDICTED_BY, predicted_by, read_genotypes, write_table
 
     trained = members[0]
     table = read_genotypes(
@@ -192,12 +192,8 @@ def _predict_table(
     table = table.with_column(PREDICTED_BY, predicted_by(members))
     if intervals is not None:
         intervals.warn_of_new_genes(table)
-    is_complete = predict_table(
-        members, table, options.output, batch_size=options.batch_size, intervals=intervals, ranks=ranks
-    )
-    if not is_complete:
-        reporter(options, f"{ranks.name}:")(FINISHED)
-        return
+    found = predict_rows(members, table, batch_size=options.batch_size, intervals=intervals)
+    write_table(options.output, table, found)
     where = f", means of {len(members)} runs," if len(members) > 1 else ""
     where += f" written to {options.output}" if options.output else ""
     empty = int((~table.is_known).sum())
@@ -246,10 +242,9 @@ def _predict_design(
         intervals=intervals,
         ranks=ranks,
         report=report,
-        overwrite=options.overwrite,
     )
     if rate is None:
-        report(FINISHED)
+        report("its share is finished; others are still at work")
         return
     where = f" written to {options.output}" if options.output else ""
     report(f"{written}{where}" + (f" ({rate:,.0f} strains/s)" if rate else ""))

@@ -74,10 +74,6 @@ class GenotypeTable:
     def __len__(self) -> int:
         return len(self.strains)
 
-    def part(self, first: int, last: int) -> GenotypeTable:
-        """Return the rows from ``first`` to before ``last``."""
-        return GenotypeTable(self.strains.slice(first, last), self.is_known[first:last])
-
     def record(self, names: tuple[str, ...]) -> Strains:
         """Return all strains, whose targets have these names; those with genes that the cell lacks change nothing."""
         assert names == self.strains.names

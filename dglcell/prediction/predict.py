@@ -1,4 +1,4 @@
-"""Predict tables and designs part by part, in one process or several, and choose which strains come first."""
+"""Predict strains, designs part by part, in one process or several, and choose which strains come first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from dglcell.errors import ConfigError, did_you_mean
-from dglcell.files.atomic import canonical_hash, sha256_file
+from dglcell.files.atomic import atomic_file, sha256_file
 from dglcell.files.parquet import import_pyarrow, named
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.machine.processor import ALONE, Ranks
@@ -31,8 +31,6 @@ from dglcell.prediction.table import (
     predicted_column,
     prediction_columns,
     spread_column,
-    write_rows,
-    write_table,
     write_tables,
 )
 from dglcell.training.checkpoint import Trained
@@ -106,7 +104,7 @@ class Ranking:
 
 
 Rows = GenotypeTable | Design
-"""These are strains to predict, which have numbers and can be cut into parts and batches."""
+"""These are strains to predict, which have numbers and can be cut into batches."""
 
 WORTH_SHARING = 200
 """Strains that must have deletions in common for these deletions to be computed first, and once."""
@@ -194,52 +192,6 @@ PART_SECONDS = 300.0
 """Seconds that a part takes, approximately, which is what a slow model loses when it is stopped."""
 
 
-def predict_table(
-    members: Sequence[Trained],
-    table: GenotypeTable,
-    output: Path | None,
-    *,
-    batch_size: int | None = None,
-    intervals: Intervals | None = None,
-    ranks: Ranks = ALONE,
-) -> bool:
-    """Predict the rows of a table and write them to ``output``, as `write_table` does.
-
-    Args:
-        members: one or several models, on the device where this runs.
-        table: the whole table, with the column that says what predicts.
-        output: file that is written; an older one is replaced. The standard output where None.
-        batch_size, intervals: as for `predict_rows`.
-        ranks: which of several processes this is, each of which has read the whole table. They share the rows as
-            those of `predict_design` do.
-
-    Returns:
-        Whether the output is complete; else other processes are still at work.
-
-    Raises:
-        DataError: parts are there of another table or model, or damaged.
-    """
-    if output is None or ranks.size == 1:
-        write_table(output, table, predict_rows(members, table, batch_size=batch_size, intervals=intervals))
-        return True
-    if ranks.rank >= len(table):
-        return False
-    size = batch_size or fitting_batch_of(members)
-    predict = functools.partial(predict_rows, members, batch_size=size, intervals=intervals)
-    assert table.frame is not None
-    sha256 = canonical_hash([[*table.frame], table.frame.to_numpy().tolist()])
-    about = {**_describe(members, intervals), "table_sha256": sha256}
-    parts = PartFiles(output, about, len(table), lambda: _rows_of_a_part(table, predict, size, ranks), replaces=True)
-    pa, _ = import_pyarrow()
-    _predict_parts(parts, table, ranks, lambda rows: pa.table(predict(rows)), lambda text: None)
-
-    def write(path: Path, tables: Iterator[Any]) -> None:
-        found = pa.concat_tables(tables)
-        write_rows(path, output.suffix, table, {name: found[name].to_numpy() for name in found.column_names})
-
-    return parts.join(write)
-
-
 def predict_design(
     members: Sequence[Trained],
     design: Design,
@@ -251,29 +203,27 @@ def predict_design(
     ranks: Ranks = ALONE,
     worth_sharing: int = WORTH_SHARING,
     report: Callable[[str], None] = print,
-    overwrite: bool = False,
 ) -> float | None:
     """Predict the strains of ``design`` in order and write them to ``output``.
 
     Columns are those of the design, ``predicted_<phenotype>`` in original units, in Parquet float32, and of several
-    models ``sd_<phenotype>`` (`prediction_columns`), and those of intervals. What is finished is kept in `PartFiles`:
-    the same call goes on with those that are missing, and does nothing where the output is complete.
+    models ``sd_<phenotype>`` (`prediction_columns`), and those of intervals.
 
     Args:
         members: one or several models, on the device where this runs.
-        output: a ``.parquet`` or ``.csv`` file that is not there yet, or is the one that this call would write; or,
-            without a suffix, a folder of parts.
+        output: a ``.parquet`` or ``.csv`` file, which is written whole or not at all; or, without a suffix, a folder
+            of `PartFiles`: the same call goes on with those that are missing.
         ranking: which strains are written to a file, and in which order; all in the order of the design where None.
         batch_size, intervals, worth_sharing: as for `predict_rows`.
-        ranks: which of several processes this is. Each takes some of the parts, and the last to finish joins them.
+        ranks: which of several processes this is, each of which takes some of the parts of a folder.
         report: function that gets a line of text for every part.
 
     Returns:
         Strains per second of this call, 0 where nothing was left to predict; None where other processes are still at
-        work on the output.
+        work on the folder.
 
     Raises:
-        DataError: another output exists, or parts are there of another model or design, or damaged.
+        DataError: the folder has parts of another model or design, or damaged ones.
     """
     predict = functools.partial(
         predict_rows, members, batch_size=batch_size, worth_sharing=worth_sharing, intervals=intervals
@@ -285,25 +235,52 @@ def predict_design(
         about |= {"by": ranking.by, "top": ranking.top, "phenotype": ranking.phenotype}
     if (choices := getattr(members[0].model, "choices", None)) is not None and choices.half:
         about["differences"] = "bfloat16"
-    choose = functools.partial(_rows_of_a_part, design, predict, batch_size, ranks)
-    parts = PartFiles(output, about, len(design), choose, replaces=overwrite)
-    if parts.joined:
-        report(f"{output} is complete already")
-        return 0.0
     pa, _ = import_pyarrow()
-    genes = members[0].cell.genes
+    genes, began, total = members[0].cell.genes, time.perf_counter(), len(design)
 
-    def make(rows: Design) -> Any:
+    def make(first: int, last: int) -> Any:
+        rows = design.part(first, last)
         same = np.zeros(len(rows), np.int64)
         texts = rows.columns(genes.names) | {PREDICTED_BY: named(same, (predicted_by(members),))}
         table = pa.table(texts | predict(rows))
         return table if ranking is None else ranking.first(table)
 
-    def write(path: Path, tables: Iterator[Any]) -> None:
-        write_tables(path, output.suffix, tables if ranking is None else ranking.merge(tables, genes), about)
+    if output.suffix:
+        size, done = _rows_of_a_part(design, predict, batch_size, ranks), 0
+        bounds = [(first, min(first + size, total)) for first in range(0, total, size)]
+        tables = (make(*one) for one in _told(bounds, 0, report))
+        with atomic_file(output) as partial:
+            write_tables(partial, output.suffix, tables if ranking is None else ranking.merge(tables, genes), about)
+    else:
+        choose = functools.partial(_rows_of_a_part, design, predict, batch_size, ranks)
+        parts = PartFiles(output, about, total, choose)
+        mine = range(ranks.rank, len(parts), ranks.size)
+        missing = parts.missing(mine)
+        total = sum(last - first for first, last in map(parts.bounds, mine))
+        bounds = [*map(parts.bounds, missing)]
+        done = total - sum(last - first for first, last in bounds)
+        if done:
+            report(
+                f"continuing after {done:,} of {total:,} strains in {output}"
+                if missing
+                else f"{output} is complete already"
+            )
+        for number, (first, last) in zip(missing, _told(bounds, done, report), strict=True):
+            parts.write(number, make(first, last))
+        if parts.missing(range(len(parts))):
+            return None
+    return (total - done) / (time.perf_counter() - began)
 
-    rate = _predict_parts(parts, design, ranks, make, report)
-    return rate if parts.join(write) else None
+
+def _told(bounds: Sequence[tuple[int, int]], done: int, report: Callable[[str], None]) -> Iterator[tuple[int, int]]:
+    """Yield the bounds of parts, and tell of each that is finished, after those that were ``done`` before."""
+    begun, total, began = done, done + sum(last - first for first, last in bounds), time.perf_counter()
+    for first, last in bounds:
+        yield first, last
+        done += last - first
+        rate = (done - begun) / (time.perf_counter() - began)
+        left = timedelta(seconds=round((total - done) / rate))
+        report(f"{done:,} of {total:,} strains, {rate:,.0f} strains/s, {left} left")
 
 
 def wild_type_of(members: Sequence[Trained], design: Design, phenotype: str) -> float:
@@ -324,36 +301,13 @@ def _describe(members: Sequence[Trained], intervals: Intervals | None) -> dict[s
     }
 
 
-def _rows_of_a_part(rows: Rows, predict: Callable[[Rows], object], batch_size: int, ranks: Ranks) -> int:
-    most = max(1, min(PART_STRAINS, len(rows) // ranks.size))
+def _rows_of_a_part(design: Design, predict: Callable[[Rows], object], batch_size: int, ranks: Ranks) -> int:
+    most = max(1, min(PART_STRAINS, len(design) // ranks.size))
     if most <= batch_size:
         return most
-    first = rows.part(0, batch_size)
+    first = design.part(0, batch_size)
     predict(first)  # The first prediction compiles and fills caches.
     began = time.perf_counter()
     predict(first)
     batches = int(PART_SECONDS / (time.perf_counter() - began))
     return min(most, max(1, batches) * batch_size)
-
-
-def _predict_parts(
-    parts: PartFiles, rows: Rows, ranks: Ranks, make: Callable[[Any], Any], report: Callable[[str], None]
-) -> float:
-    """Predict the parts of this process that are not finished, tell of each, and return strains per second."""
-    mine = range(ranks.rank, len(parts), ranks.size)
-    missing = parts.missing(mine)
-    for number in set(mine).difference(missing):
-        parts.check(number)
-    strains = sum(last - first for first, last in map(parts.bounds, mine))
-    begun = strains - sum(last - first for first, last in map(parts.bounds, missing))
-    if begun:
-        report(f"continuing after {begun:,} of {strains:,} strains in {parts.folder}")
-    began, done, rate = time.perf_counter(), begun, 0.0
-    for number in missing:
-        first, last = parts.bounds(number)
-        parts.write(number, make(rows.part(first, last)))
-        done += last - first
-        rate = (done - begun) / (time.perf_counter() - began)
-        left = timedelta(seconds=round((strains - done) / rate))
-        report(f"{done:,} of {strains:,} strains, {rate:,.0f} strains/s, {left} left")
-    return rate

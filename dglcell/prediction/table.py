@@ -1,4 +1,4 @@
-"""Read strains of a table, and write rows with predictions as CSV or Parquet, in parts if several processes do."""
+"""Read strains of a table, and write rows with predictions as CSV, Parquet, or a folder of Parquet parts."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import csv
 import itertools
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,83 +118,68 @@ def write_table(path: Path | None, table: GenotypeTable, predicted: Mapping[str,
     empty cells are missing values.
     Where there is no path, CSV is written to the standard output.
     """
-    if path is None:
-        _write_csv(sys.stdout, table, predicted)
-        return
-    with atomic_file(path) as partial:
-        write_rows(partial, path.suffix, table, predicted)
-
-
-def write_rows(path: Path, suffix: str, table: GenotypeTable, predicted: Mapping[str, NDArray[Any]]) -> None:
-    """Write rows as `write_table` does, into a file of any name in the format of a suffix."""
-    if suffix != ".parquet":
-        return _write_csv(path, table, predicted)
     assert table.frame is not None
+    if path is None or path.suffix != ".parquet":
+        texts = table.frame.map(no_formula).assign(**{name: six_digits(values) for name, values in predicted.items()})
+        with nullcontext(sys.stdout) if path is None else atomic_file(path) as file:
+            texts.rename(columns=no_formula).to_csv(file, index=False, lineterminator="\n")
+        return
     columns: dict[str, Any] = {name: table.frame[name].tolist() for name in map(str, table.frame)}
     pa, _ = import_pyarrow()
     for name in [name for name in columns if name.startswith("gene_")]:
         names = [text.strip() or None for text in columns[name]]
         columns[name] = pa.array(names, pa.string()).dictionary_encode()
-    write_tables(path, suffix, iter([pa.table({**columns, **predicted})]))
-    return None
-
-
-def _write_csv(file: Path | TextIO, table: GenotypeTable, predicted: Mapping[str, NDArray[Any]]) -> None:
-    assert table.frame is not None
-    texts = table.frame.map(no_formula).assign(**{name: six_digits(values) for name, values in predicted.items()})
-    texts.rename(columns=no_formula).to_csv(file, index=False, lineterminator="\n")
+    with atomic_file(path) as partial:
+        write_tables(partial, path.suffix, iter([pa.table({**columns, **predicted})]))
 
 
 RECORD = "_predictions.json"
 """This file records what the predictions in a folder are of. Readers of such folders skip names with ``_`` in front."""
 
 ROWS = "rows_of_a_part"
-FOOTER = "dglcell"
 
 
 class PartFiles:
     """These files are ``part-00000.parquet``, ``part-00001.parquet`` and so on, of the same number of rows each.
 
     They are in one folder. A part appears whole or not at all. Which rows it has follows from its number, so any number
-    of processes may write parts, and a command that was stopped goes on with those that are missing. Where the output
-    is a single file, the folder is ``OUTPUT.parts``, and the process that finds all parts there joins them and removes
-    it.
+    of processes may write parts, and a command that was stopped goes on with those that are missing.
 
     Args:
-        output: a ``.parquet`` or ``.csv`` file, or else the folder itself.
-        about: what the predictions are of; the record of an earlier folder has to agree.
-        choose: function that returns how many rows a part shall have. It is called where there is no folder yet.
-        replaces: whether an earlier output is replaced; else one that was made of other parts is refused.
-
-    Attributes:
         folder: where the parts are.
-        joined: whether the output was complete before, so that nothing is left to do.
+        about: what the predictions are of; the record of an earlier folder has to agree.
+        rows: rows of all parts.
+        choose: function that returns how many rows a part shall have. It is called where there is no folder yet.
 
     Raises:
-        DataError: another output exists, or the folder holds something else, or other predictions.
-        MissingDependencyError: pyarrow is not installed.
+        DataError: the folder holds something else, or other predictions.
     """
 
-    def __init__(
-        self, output: Path, about: Mapping[str, Any], rows: int, choose: Callable[[], int], *, replaces: bool = False
-    ) -> None:
-        import_pyarrow()
-        self.output, self.about, self.rows = output, dict(about), rows
-        self.is_single = bool(output.suffix)
-        self.folder = output.with_name(f"{output.name}.parts") if self.is_single else output
-        # The folder gets this name before it is removed, so that its remains are never taken for parts.
-        self._leaving = output.with_name(f"{output.name}.parts.joined")
-        with only_writer(self.folder):
-            self.joined = self.is_single and os.path.lexists(output) and not replaces
-            if not self.joined:
-                self._begin(choose)
-            elif not self._was_joined():
-                do = "name another file, or replace it: `--overwrite`"
-                raise DataError(f"'{output}' exists already; nothing was written", do=do)
-            elif self.folder.exists():
-                self.folder.replace(self._leaving)
-        if self.joined:
-            shutil.rmtree(self._leaving, ignore_errors=True)
+    def __init__(self, folder: Path, about: Mapping[str, Any], rows: int, choose: Callable[[], int]) -> None:
+        self.folder, self.rows = folder, rows
+        with only_writer(folder):
+            if not (folder / RECORD).exists():
+                folder.mkdir(parents=True, exist_ok=True)
+                if any(not path.name.startswith(".") for path in folder.iterdir()):
+                    what = f"'{folder}' is in the way: it holds no {RECORD}"
+                    raise DataError(what, do="remove it, or choose another output")
+                write_json(folder / RECORD, {**about, ROWS: choose()})
+        try:
+            found = parse_json((folder / RECORD).read_text(encoding="utf-8"))
+        except ValueError:
+            found = None
+        found = found if isinstance(found, dict) else {}
+        self._size: Any = found.get(ROWS)
+        differ = [key for key, value in about.items() if found.get(key) != value]
+        if not differ and not (isinstance(self._size, int) and self._size > 0):
+            differ = [ROWS]
+        if differ:
+            raise DataError(
+                f"'{folder}' holds parts of other predictions: {', '.join(differ)} differ",
+                got=", ".join(f"{key} {_short(about.get(key))}" for key in differ),
+                expected=", ".join(f"{key} {_short(found.get(key))}" for key in differ),
+                do="remove the folder to begin anew, or choose another output",
+            )
 
     def __len__(self) -> int:
         return -(-self.rows // self._size)
@@ -205,100 +189,26 @@ class PartFiles:
         return number * self._size, min((number + 1) * self._size, self.rows)
 
     def missing(self, numbers: Iterable[int]) -> list[int]:
-        """Return the parts among these that are not finished."""
-        there = set(os.listdir(self.folder))
-        return [number for number in numbers if self._path(number).name not in there]
-
-    def check(self, number: int) -> None:
-        """Refuse a finished part that is damaged."""
+        """Return the parts among these that are not finished, and refuse finished ones that are damaged."""
         pa, pq = import_pyarrow()
-        try:
-            pq.read_metadata(self._path(number))
-        except (pa.ArrowInvalid, OSError) as error:
-            got = str(error).splitlines()[0]
-            do = "remove it; the same command predicts it again"
-            raise DataError(f"'{self._path(number)}' is damaged", got=got, do=do) from error
+        there, missing = set(os.listdir(self.folder)), []
+        for number in numbers:
+            path = self._path(number)
+            if path.name not in there:
+                missing.append(number)
+                continue
+            try:
+                pq.read_metadata(path)
+            except (pa.ArrowInvalid, OSError) as error:
+                do = "remove it; the same command predicts it again"
+                raise DataError(f"'{path}' is damaged", got=str(error).splitlines()[0], do=do) from error
+        return missing
 
     def write(self, number: int, table: Any) -> None:
         """Write the rows of a part, a pyarrow table; where there is no room, finished parts are kept."""
-        with self._writing(), atomic_file(self._path(number)) as partial:
-            write_tables(partial, ".parquet", iter([table]))
-
-    def join(self, write: Callable[[Path, Iterator[Any]], None]) -> bool:
-        """Make the output by ``write`` of the tables of all parts, in order, and remove the parts.
-
-        Returns:
-            Whether the output is complete; else other processes are still at work.
-        """
-        if not self.is_single:
-            return not self.missing(range(len(self)))
-        with only_writer(self.folder):
-            if not self.folder.exists():  # another process has joined the parts
-                return self.output.exists()
-            if self.missing(range(len(self))):
-                return False
-            _, pq = import_pyarrow()
-            with self._writing(), atomic_file(self.output) as partial:
-                # `read_table` would take the names of parent folders for columns.
-                write(partial, (pq.ParquetFile(self._path(number)).read() for number in range(len(self))))
-            self.folder.replace(self._leaving)
-        # The folder is removed last: as long as it exists, it proves that a CSV is complete.
-        shutil.rmtree(self._leaving, ignore_errors=True)
-        return True
-
-    def _begin(self, choose: Callable[[], int]) -> None:
-        """Make the folder with its record, or check that the earlier folder agrees."""
-        if self.is_single:
-            shutil.rmtree(self._leaving, ignore_errors=True)  # left over from an output that has been removed since
-        if not (self.folder / RECORD).exists():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            if any(not path.name.startswith(".") for path in self.folder.iterdir()):
-                what, do = f"'{self.folder}' is in the way: it holds no {RECORD}", "remove it, or choose another output"
-                raise DataError(what, do=do)
-            write_json(self.folder / RECORD, {**self.about, ROWS: choose()})
-        self._read()
-
-    def _was_joined(self) -> bool:
-        """Return whether the output that is there was made of parts like these."""
-        if self._leaving.exists():
-            return True
-        if self.output.suffix == ".parquet":
-            pa, pq = import_pyarrow()
-            try:
-                footer = (pq.read_metadata(self.output).metadata or {}).get(FOOTER.encode(), b"null")
-                return bool(json.loads(footer) == self.about)
-            except (pa.ArrowInvalid, OSError, ValueError):
-                return False
-        # A CSV has no record. Its parts still have one, where a process was killed before it renamed their folder.
-        if not (self.folder / RECORD).exists():
-            return False
-        self._read()
-        return not self.missing(range(len(self)))
-
-    def _read(self) -> None:
-        """Read the record, and refuse to mix predictions of two kinds."""
         try:
-            found = parse_json((self.folder / RECORD).read_text(encoding="utf-8"))
-        except ValueError:
-            found = None
-        found = found if isinstance(found, dict) else {}
-        size: Any = found.get(ROWS)
-        differ = [key for key, value in self.about.items() if found.get(key) != value]
-        if not differ and not (isinstance(size, int) and size > 0):
-            differ = [ROWS]
-        if differ:
-            raise DataError(
-                f"'{self.folder}' holds parts of other predictions: {', '.join(differ)} differ",
-                got=", ".join(f"{key} {_short(self.about.get(key))}" for key in differ),
-                expected=", ".join(f"{key} {_short(found.get(key))}" for key in differ),
-                do="remove the folder to begin anew, or choose another output",
-            )
-        self._size: int = size
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
+            with atomic_file(self._path(number)) as partial:
+                write_tables(partial, ".parquet", iter([table]))
         except OSError as error:
             what = f"predictions cannot be written; finished parts are kept in '{self.folder}'"
             do = "make room; the same command goes on from here"
@@ -321,7 +231,7 @@ def write_tables(path: Path, suffix: str, tables: Iterator[Any], about: Mapping[
             for table in itertools.chain([first], tables):
                 writer.writerows(zip(*map(_texts, table.column_names, table.columns), strict=True))
         return
-    with open_writer(path, first.schema.with_metadata(about and {FOOTER: json.dumps(dict(about))})) as parquet:
+    with open_writer(path, first.schema.with_metadata(about and {"dglcell": json.dumps(dict(about))})) as parquet:
         for table in itertools.chain([first], tables):
             parquet.write_table(table)
 

@@ -74,11 +74,8 @@ COMMANDS = {
         Command("report", "report {run}", "train", sample=0),
         Command("predict_table", f"{TABLE} -o {{root}}/out.csv", "train", EXISTS),
         Command("predict_table_to_parquet", f"{TABLE} -o {{root}}/out.parquet", "train", EXISTS, sample=0),
-        Command("predict_design", f"{DESIGN} --all-triples --batch-size 30 -o {{root}}/out.parquet", "train"),
+        Command("predict_design", f"{DESIGN} --all-triples --batch-size 30 -o {{root}}/out.parquet", "train", EXISTS),
         Command("predict_design_to_folder", f"{DESIGN} --all-pairs --batch-size 6 -o {{root}}/out", "train"),
-        Command(
-            "predict_design_to_csv", f"{DESIGN} --all-pairs --batch-size 12 -o {{root}}/out.csv", "train", sample=0
-        ),
         Command("explain", "explain {run} {files}/genotypes.csv -o {root}/explained.csv", "train", EXISTS, sample=1),
     )
 }

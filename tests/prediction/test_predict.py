@@ -92,7 +92,6 @@ def test_a_design_is_predicted_as_a_table_would_be(
     about = json.loads(found.schema.metadata[b"dglcell"])
     assert (about["genes"], about["deletions"], about["stop"]) == (9, size, len(strains))
     assert [len(sha256) for sha256 in about["checkpoint_sha256"]] == [64]
-    assert not list(tmp_path.glob("*.parts"))
 
 
 def test_differences_in_bfloat16_predict_nearly_the_same(
