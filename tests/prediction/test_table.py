@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from dglcell.cli import main
 from dglcell.data.strains import Strains
@@ -40,42 +39,27 @@ def refusal(trained: Trained, folder: Path, text: str, columns: GenotypeColumns 
     return str(error.value)
 
 
-@pytest.mark.parametrize("form", ["genes", "numbered"])
-def test_predictions_are_those_of_the_evaluation(tiny_run: RunDirectory, tmp_path: Path, form: str) -> None:
+def test_predictions_are_those_of_the_evaluation(tiny_run: RunDirectory, tmp_path: Path) -> None:
     evaluated = list(csv.DictReader(tiny_run.predictions("test").open()))
-    if form == "genes":
-        lines = ["genes", *(row["genes"] for row in evaluated)]
-    else:
-        cells = [[*row["genes"].split(";"), "", ""][:3] for row in evaluated]
-        lines = ["gene_1,gene_2,gene_3", *map(",".join, cells)]
-    found = predict(tiny_run, tmp_path, "\n".join(lines) + "\n", "--batch-size", "7")
-    assert len(found) == len(evaluated) == 30
-    np.testing.assert_allclose(
-        [float(row["predicted_fitness"]) for row in found],
-        [float(row["predicted_fitness"]) for row in evaluated],
-        rtol=2e-5,
-    )
+    cells = [[*row["genes"].split(";"), "", ""][:3] for row in evaluated]
+    found = predict(tiny_run, tmp_path, "\n".join(["gene_1,gene_2,gene_3", *map(",".join, cells)]), "--batch-size", "7")
+    assert len(found) == 30
+    values = [[float(row["predicted_fitness"]) for row in rows] for rows in (found, evaluated)]
+    np.testing.assert_allclose(*values, rtol=2e-5)
 
 
-def test_all_seeds_of_a_folder_predict_together(
+def test_seeds_of_a_folder_have_a_column_of_their_spread(
     tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runs, text = tmp_path / "runs", "gene_1,gene_2\nb0008,b2464\nnope,b0008\n"
+    runs = RunDirectory(tmp_path / "runs")
     for seed in ("seed-0", "seed-1"):
-        shutil.copytree(tiny_run.path, runs / seed)
-    path = RunDirectory(runs / "seed-1").checkpoint("best_loss")
-    content = torch.load(path, weights_only=True)
-    content["state_dict"]["normaliser.shift"] += 0.2
-    torch.save(content, path)
-    one = predict(tiny_run, tmp_path, text, "--unknown", "empty", "--with", "network")
-    both = predict(RunDirectory(runs), tmp_path, text, "--unknown", "empty", "--with", "network")
-    assert list(both[0]) == ["gene_1", "gene_2", "predicted_by", "predicted_fitness", "sd_fitness"]
-    assert float(both[0]["predicted_fitness"]) == pytest.approx(float(one[0]["predicted_fitness"]) + 0.1, abs=1e-5)
-    assert float(both[0]["sd_fitness"]) == pytest.approx(0.2 / 2**0.5, abs=1e-5)
-    assert (both[1]["predicted_fitness"], both[1]["sd_fitness"]) == ("", "")
-    taken = tmp_path / "taken.csv"
-    taken.write_text("sd_fitness,gene_1\n1,b0008\n")
-    assert main(["predict", str(runs), str(taken), "-o", str(tmp_path / "no.csv")]) == 2
+        shutil.copytree(tiny_run.path, runs.path / seed)
+    more = ("--unknown", "empty", "--with", "network")
+    found = predict(runs, tmp_path, "gene_1,gene_2\nb0008,b2464\nnope,b0008\n", *more)
+    assert list(found[0]) == ["gene_1", "gene_2", "predicted_by", "predicted_fitness", "sd_fitness"]
+    assert (found[0]["sd_fitness"], found[1]["predicted_fitness"], found[1]["sd_fitness"]) == ("0", "", "")
+    (tmp_path / "in.csv").write_text("sd_fitness,gene_1\n1,b0008\n")
+    assert main(["predict", str(runs.path), str(tmp_path / "in.csv"), "-o", str(tmp_path / "no.csv")]) == 2
     assert "column 'sd_fitness' is there already" in capsys.readouterr().err
     assert not (tmp_path / "no.csv").exists()
 
