@@ -134,10 +134,10 @@ def strongest(rows: Sequence[ResultRow], predicts: Collection[str] = (), number:
     score = {id(row): row.metrics.get(HEADLINE[row.kind], math.nan) for row in rows}
 
     def is_strong(row: ResultRow) -> bool:
-        rivals = [other for other in rows if other.is_baseline and other.phenotype == row.phenotype]
-        better = sum(score[id(other)] > score[id(row)] for other in rivals)
-        return math.isfinite(score[id(row)]) and better < number
+        of_it = (one for one in rows if one.is_baseline and one.phenotype == row.phenotype)
+        return math.isfinite(score[id(row)]) and sum(score[id(one)] > score[id(row)] for one in of_it) < number
 
+    rows = [row for row in rows if not row.model.endswith(("(0.00)", "(1.00)"))]  # ensembles of one
     return [row for row in rows if not row.is_baseline or row.model in predicts or is_strong(row)]
 
 
