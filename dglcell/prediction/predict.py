@@ -245,31 +245,31 @@ def predict_design(
         table = pa.table(texts | predict(rows))
         return table if ranking is None else ranking.first(table)
 
-    if output.suffix:
-        size, done = _rows_of_a_part(design, predict, batch_size, ranks), 0
-        bounds = [(first, min(first + size, total)) for first in range(0, total, size)]
-        tables = (make(*one) for one in _told(bounds, 0, report))
-        with atomic_file(output) as partial:
-            write_tables(partial, output.suffix, tables if ranking is None else ranking.merge(tables, genes), about)
-    else:
-        choose = functools.partial(_rows_of_a_part, design, predict, batch_size, ranks)
-        parts = PartFiles(output, about, total, choose)
-        mine = range(ranks.rank, len(parts), ranks.size)
-        missing = parts.missing(mine)
-        total = sum(last - first for first, last in map(parts.bounds, mine))
-        bounds = [*map(parts.bounds, missing)]
-        done = total - sum(last - first for first, last in bounds)
-        if done:
-            report(
-                f"continuing after {done:,} of {total:,} strains in {output}"
-                if missing
-                else f"{output} is complete already"
-            )
-        for number, (first, last) in zip(missing, _told(bounds, done, report), strict=True):
-            parts.write(number, make(first, last))
-        if parts.missing(range(len(parts))):
-            return None
-    return (total - done) / (time.perf_counter() - began)
+    choose = functools.partial(_rows_of_a_part, design, predict, batch_size, ranks)
+    if not output.suffix:
+        return _write_parts(PartFiles(output, about, total, choose), ranks, make, report)
+    size = choose()
+    bounds = [(first, min(first + size, total)) for first in range(0, total, size)]
+    tables = (make(*one) for one in _told(bounds, 0, report))
+    with atomic_file(output) as partial:
+        write_tables(partial, output.suffix, tables if ranking is None else ranking.merge(tables, genes), about)
+    return total / (time.perf_counter() - began)
+
+
+def _write_parts(
+    parts: PartFiles, ranks: Ranks, make: Callable[[int, int], Any], report: Callable[[str], None]
+) -> float | None:
+    """Write the parts of this process that are missing; return is as of `predict_design`."""
+    mine, began = range(ranks.rank, len(parts), ranks.size), time.perf_counter()
+    missing = parts.missing(mine)
+    bounds = [*map(parts.bounds, missing)]
+    total, left = (sum(last - first for first, last in some) for some in (map(parts.bounds, mine), bounds))
+    if left < total:
+        goes_on = f"continuing after {total - left:,} of {total:,} strains in {parts.folder}"
+        report(goes_on if missing else f"{parts.folder} is complete already")
+    for number, (first, last) in zip(missing, _told(bounds, total - left, report), strict=True):
+        parts.write(number, make(first, last))
+    return None if parts.missing(range(len(parts))) else left / (time.perf_counter() - began)
 
 
 def _told(bounds: Sequence[tuple[int, int]], done: int, report: Callable[[str], None]) -> Iterator[tuple[int, int]]:
