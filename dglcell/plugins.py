@@ -59,8 +59,8 @@ def looking_in(where: str) -> Iterator[None]:
 
     Args:
         where: ``INSTALLED``, the default, is where Python finds modules. ``FOLDER`` is the working folder as well: for
-            classes that the user has named in a file of theirs or on the command line, but not for those in a run,
-            which may come from a stranger. ``NOWHERE`` imports no class, where a file is only shown.
+            classes that the user has named, but not for those in a run, which may come from a stranger. ``NOWHERE``
+            imports no class, where a file is only shown.
     """
     before = _where.set(where)
     try:

@@ -260,9 +260,9 @@ def stratified_parts(table: Strains, bins: Bins, seed: int) -> Parts:
     """Divide at random so that the shares of ``bins`` hold for each number of deletions and for each phenotype.
 
     Strains with the same number of deletions and the same measured phenotypes form a stratum, which is divided as
-    its shares say but for fewer than one strain a part. Strains that this rounding leaves over go one by one to
-    the part that is furthest below its target, relative to the target, for their number of deletions and their
-    phenotypes. This is what torchcell's ``CellDataModule`` (seed 42) aims at with an independent cut of each key;
+    its shares say but for fewer than one strain a part. Strains that this rounding leaves over go one by one to the
+    part that is relatively furthest below its target. Targets are for their number of deletions and their phenotypes.
+    This is what torchcell's ``CellDataModule`` (seed 42) aims at with an independent cut of each key;
     its own draws are read from its files (`split.kind: file`).
 
     Strains with the same genes, activities and covariates share a part, and count as one that has all their phenotypes.

@@ -84,9 +84,9 @@ class Metabolism:
 
     A reaction of the model becomes one node per enzyme complex × direction; a reaction without a rule
     one node per direction. ``PFK#2+`` is complex 2 of PFK running forward, ``PFK#2-`` backward,
-    ``O2t+`` has no rule. Directions follow the flux bounds: backward if the lower bound is negative,
-    forward if the upper bound is positive or if no flux is allowed at all: a blocked reaction keeps one
-    node, as a place in the network. (yeast-GEM 9.0.2 has 7 of these, counted in its 7,122 nodes, and no
+    ``O2t+`` has no rule. Directions follow the flux bounds: backward if the lower bound is negative, forward if the
+    upper bound is positive. A reaction that allows no flux keeps one node, forward, as a place in the network.
+    (yeast-GEM 9.0.2 has 7 of these, counted in its 7,122 nodes, and no
     reaction that only runs backward.)
     """
 

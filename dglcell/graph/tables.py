@@ -185,8 +185,8 @@ VECTORS = (".csv", ".csv.gz", ".parquet", ".npz")
 def read_vectors(path: Path, key: str) -> tuple[list[str], NDArray[np.float64]]:
     """Read G names, and [G, D] finite numbers.
 
-    The file is CSV or Parquet with a name in the first column and numbers in the others, or an ``.npz`` file with the
-    arrays ``genes`` [G] of names and ``vectors`` [G, D].
+    The file is CSV or Parquet with a name in the first column and numbers in the others. Or it is an ``.npz`` file
+    with the arrays ``genes`` [G] of names and ``vectors`` [G, D].
 
     Raises:
         GraphError: the file is damaged or of another form, a number is not finite, or a name occurs twice.

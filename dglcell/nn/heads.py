@@ -59,7 +59,7 @@ class HyperSAGNN(nn.Module):
 
     Zhang, Zou & Ma 2020, *Hyper-SAGNN*: with static embeddings :math:`s_i = \sigma(W x_i)` and dynamic ones
     :math:`d_i` (attention within the set), the score of the set is the mean over its genes of
-    :math:`w^\top (d_i - s_i)^2 + c`, weighted by how much of each is removed where strains weaken genes.
+    :math:`w^\top (d_i - s_i)^2 + c`, weighted by their losses where strains weaken genes.
 
     Args:
         width, outputs: H, and T scores per set.

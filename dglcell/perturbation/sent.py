@@ -1,7 +1,7 @@
 """Apply activities: which nodes a strain keeps, what lost and weakened nodes send, and what nodes receive.
 
-A node of activity s sends s(b + δ) where the base's sends b, so what it sends differs by **sδ − (1 − s)b**: δ where the
-strain keeps the node as it is, −b where it has lost it. A lost node receives nothing, which differs by −y from what the
+A node of activity s sends s(b + δ) where the base's sends b. The difference is **sδ − (1 − s)b**: δ where the strain
+keeps the node as it is, −b where it has lost it. A lost node receives nothing, which differs by −y from what the
 base's node receives; a weakened node receives as before. This file has the rule in each form in which strategies use
 it: for all pairs, for listed pairs, and for the few lost nodes of a strain. Triton's loops have it in ``masked_spmm``.
 """

@@ -49,8 +49,8 @@ def read_genotypes(
 
     Raises:
         DataError: the file is no table.
-        GenotypeError: the table has no gene column, lacks a covariate that the model sees, or rows are wrong: unknown
-            gene, no gene, a gene twice, no activity, no value of a covariate. Every wrong row is named by its line.
+        GenotypeError: the table has no gene column, or lacks a covariate that the model sees. Or rows have an unknown
+            gene, none, one twice, no activity, or no value of a covariate. Every wrong row is named by its line.
         MissingDependencyError: the table is Parquet and pyarrow is not installed.
     """
     how, rows, given = columns or GenotypeColumns(), read_rows(path, keep_blank=True), dict(covariates or {})

@@ -70,8 +70,8 @@ class Found:
 class PublishedFile:
     """Describe a file as its publisher offers it.
 
-    In the raw folder a copy packed with gzip, ``path`` with ``.gz`` at its end, is as good as the file: what is
-    declared of the file is then compared with its content.
+    In the raw folder a copy packed with gzip, ``path`` with ``.gz`` at its end, is as good as the file. Its content is
+    then compared with what is declared.
     """
 
     path: str  #: absolute, or relative to the working or the raw folder; with ``/`` between folders

@@ -247,8 +247,8 @@ def without_messages(config: Config, epochs: int | None = None) -> Config:
     """Return the same experiment with no round of messages, and without reactions that are lost because others are.
 
     The best epoch is chosen on the validation part, even if the experiment would take the last one. Two rounds of
-    messages make an epoch of ``hetero_cell`` about twenty times as long, so that the ablation is given less time than
-    the model, and it is seldom better for more.
+    messages make an epoch of ``hetero_cell`` about twenty times as long. So the ablation is given less time than the
+    model; it is seldom better for more.
 
     Args:
         epochs: number of epochs of the ablation; None for eight times those of the experiment.

@@ -68,8 +68,8 @@ class Calibrated:
     ) -> Self:
         """Calibrate on strains that did not train.
 
-        Some of them choose and learn the difficulty, and the others alone calibrate, so that the theorem holds for
-        what was chosen (Papadopoulos 2008, *Inductive Conformal Prediction*, on scores that are divided by a scale).
+        Some of them choose and learn the difficulty, and the others alone calibrate, so that the theorem holds for the
+        choice (Papadopoulos 2008, *Inductive Conformal Prediction*, on scores that are divided by a scale).
 
         Args:
             features_SF: from `features_of`.

@@ -113,8 +113,8 @@ def features_of(structure_SF: Values, predicted_S: Values, spread_S: Values | No
 class Difficulty:
     """A difficulty says how large an error is expected to be, up to a common factor.
 
-    A learned one is exp(w · φ), where φ are hat functions of the prediction and the other features, standardised and
-    kept within the range that they had where it was learned.
+    A learned one is exp(w · φ), where φ are hat functions of the prediction and the other features. They are
+    standardised, and kept within the range that they had where it was learned.
     """
 
     kind: str = CONSTANT  #: ``CONSTANT``, ``SPREAD`` or ``LEARNED``

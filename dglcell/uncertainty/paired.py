@@ -36,7 +36,7 @@ def ahead(
     """Return by how much a model is ahead of each other predictor, with intervals at 95 %.
 
     The score is Pearson's r, or the average precision of classes. Differences are taken on the same draw of strains.
-    One interval is of a bootstrap over strains, the other of one over genes: each gene is drawn with replacement, and a
+    One interval is of a bootstrap over strains, the other of one over genes. Each gene is drawn with replacement, and a
     strain counts as often as the product over its genes says (Owen 2007, *The pigeonhole bootstrap*, Ann Appl Stat
     1:386). The second is wider where errors of strains with the same gene are alike.
 

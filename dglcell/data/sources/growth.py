@@ -9,8 +9,8 @@ Three facts save nearly all of them:
    2015, Bioinformatics 31:3299).
 
 So a screen goes level by level: wild type, singles, pairs, triples; a strain first asks its subsets of one
-gene less. All of it holds for weakened genes, too, where a reaction counts as blocked to an activity: it is blocked to
-0.3 if 0.3 or less is left of it, and a flux vector uses it beyond 0.3 if it needs more than that.
+gene less. All of it holds for weakened genes, too, where a reaction counts as blocked to an activity. It is blocked to
+0.3 if 0.3 or less is left of it. A flux vector uses it beyond 0.3 if it needs more than that.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compute the in-silico screen: growth of strains of a metabolic model, and their genetic interactions.
 
 A strain's ``fitness`` is its maximal growth, by flux balance analysis, over that of the wild type in the model's own
-medium; 0 where no steady state exists. A gene of activity s leaves an enzyme complex s of its capacity, at most: a
+medium; 0 where no steady state exists. A gene of activity s leaves an enzyme complex s of its capacity, at most. A
 complex is as strong as its weakest gene, and a reaction as strong as its best complex. The flux of a reaction of
 activity s is at most s times the largest one that the wild type can need in that medium (`FluxSolver.capacities`), in
 each direction. At 0 that is the deletion, and at 1 nothing is bound.

@@ -105,8 +105,8 @@ class Link(Term):
     covariates, and ``identity`` for all others: scores of interactions, and classes, whose link is the normaliser's
     (``data.normalise: logistic``). Strains lose reactions, or genes where the model reads no reactions; that decides
     which measured strains are parts of a strain. A model that was trained on strains with activities or covariates
-    compares them with none, because parts of strains are told by what they lack, which does not say how weak they are,
-    or in which medium.
+    compares them with none. Parts of strains are told by the genes that they lack, which does not say how weak these
+    are, or in which medium.
 
     Attributes:
         codes: [T] number of each phenotype's link in ``LINKS``.
