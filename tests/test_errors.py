@@ -98,7 +98,7 @@ def test_container_recipes_copy_what_the_package_is_built_from(recipe: str) -> N
     needed = {"constraints.txt", "pyproject.toml", "README.md", "LICENSE", "dglcell", *included}
     copied = set(re.findall(r"[\w./-]+", text)) & {path.name for path in ROOT.iterdir()}
     assert needed <= copied
-    (extras,) = re.findall(r'"/source\[(.*)\]"', text)
-    assert set(extras.split(",")) <= set(project["project"]["optional-dependencies"])
+    (extras,), known = re.findall(r'"/source\[(.*)\]"', text), project["project"]["optional-dependencies"]
+    assert set(extras.split(",")) <= set(known) == {"all", *re.findall(r"\w+", known["all"][0])[1:]}
     (version,) = re.findall(r"python:(3\.\d+)-slim", text)
     assert f"Programming Language :: Python :: {version}" in project["project"]["classifiers"]
