@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.checks import AN_ACTIVITY, no_activities
-from dglcell.data.table import MOST_SHOWN, Issue, Rows, by_text
+from dglcell.data.table import MOST_SHOWN, Issue, Rows, by_text, uncollected
 from dglcell.errors import GenotypeError, listing
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 
@@ -194,6 +194,7 @@ def _of_several(name: str) -> str:
     return f"'{name}' stands for several genes"
 
 
+@uncollected()
 def read_changes(
     rows: Rows,
     genes: Sequence[str],
@@ -267,14 +268,15 @@ def _written(
     parsed = functools.cache(functools.partial(_parsed, several=len(genes) == 1))
     columns = [rows.column(name, "genes").tolist() for name in genes]
     of_left = [rows.column(name, "activities").tolist() for name in activities] or [[""] * len(rows)] * len(genes)
+    read = [map(parsed, cells, amounts) for cells, amounts in zip(columns, of_left, strict=True)]
     row, names, left, wrong = list[int](), list[str](), list[str](), list[tuple[str, int]]()
-    for number, (cells, amounts) in enumerate(zip(zip(*columns, strict=True), zip(*of_left, strict=True), strict=True)):
-        for cell, amount in zip(cells, amounts, strict=True):
-            found, of, fault = parsed(cell, amount)
+    for number, cells in enumerate(zip(*read, strict=True)):
+        for found, of, fault in cells:
             row += [number] * len(found)
             names += found
             left += of
-            wrong += [(fault, number)] if fault else []
+            if fault:
+                wrong.append((fault, number))
     return row, names, left, wrong
 
 

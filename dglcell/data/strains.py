@@ -418,14 +418,9 @@ class Strains:
         activities = self.activities
         if isinstance(self.targets, np.ndarray):
             offsets: Array = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-            most = self.max_deletions
-            if activities is None and len(self.targets) == most * len(self):
-                # All strains have the same number of targets, so that the array is a matrix and offsets are not needed.
-                targets = self.targets.reshape(len(self), most)[rows].reshape(-1)
-            else:
-                places = np.repeat(self.offsets[rows] - offsets[:-1], counts) + np.arange(offsets[-1])
-                targets = self.targets[places]
-                activities = None if activities is None else activities[places]
+            places = np.repeat(self.offsets[rows] - offsets[:-1], counts) + np.arange(offsets[-1])
+            targets = self.targets[places]
+            activities = None if activities is None else activities[places]
         else:
             import torch
 

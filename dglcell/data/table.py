@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,18 @@ STRAINS = "the strains"
 
 SHOWN_LINES, SHOWN_ALIKE, MOST_SHOWN = 8, 5, 100
 """Most lines of an issue that a message names, most issues of one kind, and most issues in all."""
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Look for no garbage while many lists are made, which takes longer than making them."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 @dataclass(frozen=True)

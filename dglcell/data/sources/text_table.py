@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from dglcell.data.table import SHOWN_LINES, Rows, written_as
+from dglcell.data.table import SHOWN_LINES, Rows, uncollected, written_as
 from dglcell.errors import DataError, and_more, listing, shorten
 from dglcell.files.atomic import CONTROL, DAMAGE, MOST_COLUMNS, UTF_16
 from dglcell.files.parquet import import_pyarrow
@@ -33,6 +33,7 @@ Numbered = list[tuple[int, list[str]]]
 """Line number and cells of rows."""
 
 
+@uncollected()
 def read_rows(path: Path, *, keep_blank: bool = False) -> Rows:
     """Read a table: a spreadsheet's first sheet or Parquet (told by the name), or text, plain or gzipped.
 
