@@ -150,22 +150,23 @@ def test_what_is_no_store(tmp_path: Path, make: Callable[[Path], object], messag
         Store(tmp_path / "x")
 
 
-@pytest.mark.parametrize(
-    ("schema", "age", "do"), [(4, "a newer", "update dglcell, or build"), (2, "an older", "build")]
-)
-def test_a_store_of_another_format(store: Store, schema: int, age: str, do: str) -> None:
-    rewrite(store, b"meta", replace(store.meta, schema=schema, version="9.9").to_bytes())
-    message = rf"{age} format .*\n.*schema {schema}, written by dglcell 9.9\n.*schema 3\n.* {do}"
-    with pytest.raises(DataError, match=message):
-        Store(store.path)
-
-
-@pytest.mark.parametrize("damage", [b"", b"not json", b"[1]", b'{"schema": 3}', None])
-def test_a_description_that_is_not_one_or_was_edited(store: Store, damage: bytes | None) -> None:
+def edited(store: Store, **changes: object) -> bytes:
     content = json.loads(store.meta.to_bytes())
-    content["provenance"]["licence"] = "mine"
-    rewrite(store, b"meta", json.dumps(content).encode() if damage is None else damage)
-    with pytest.raises(DataError, match=r"its description \(record 'meta'\) is damaged\n.*build it anew"):
+    return json.dumps({**content, **changes}).encode()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        *((lambda _, text=text: text, "damaged") for text in (b"", b"not json", b"[1]", b'{"schema": 3}')),
+        (lambda store: edited(store, command="mine"), "damaged"),
+        (lambda store: edited(store, schema=4, version="9.9"), r"a newer .*\n.*by dglcell 9.9\n.*schema 3\n.* update"),
+        (lambda store: edited(store, schema=2), r"an older format .*\n.*schema 2, .*\n.*schema 3\n.* build it anew"),
+    ],
+)
+def test_a_description_that_is_not_one(store: Store, damage: Callable[[Store], bytes], message: str) -> None:
+    rewrite(store, b"meta", damage(store))
+    with pytest.raises(DataError, match=message):
         Store(store.path)
 
 

@@ -77,16 +77,7 @@ def test_underscores_stand_in_no_activity(text: str, capsys: pytest.CaptureFixtu
     assert "'0_1' is not numbers such as" in capsys.readouterr().err
 
 
-LOST = [
-    "knockdown",
-    "knockdown (%)",
-    "Knock-down",
-    "% KD",
-    "KD_percent",
-    "repression",
-    "gene repression",
-    "Inhibition (%)",
-]
+LOST = ["knockdown", "knockdown (%)", "Knock-down", "% KD", "KD_percent", "repression", "gene repression"]
 
 
 @pytest.mark.parametrize("column", [*LOST, "Inhibition (%)", "silencing", "target_silencing"])
