@@ -36,11 +36,7 @@ WITHIN_CELL = ";"
 
 
 def gene_columns(header: Sequence[str], where: str) -> list[str]:
-    """Return the gene columns, in order.
-
-    Args:
-        header: column names.
-        where: the place of the table, for the message.
+    """Return the gene columns of a header, in order; ``where`` is the place of the table for messages.
 
     Raises:
         GenotypeError: there is none, or both forms are used.
@@ -48,12 +44,10 @@ def gene_columns(header: Sequence[str], where: str) -> list[str]:
     numbered = [name for name in header if NUMBERED.fullmatch(name)]
     single = [name for name in header if name == GENES] or [name for name in header if name == GENE and not numbered]
     if bool(numbered) == bool(single):
-        raise GenotypeError(
-            f"{where}: {'two kinds of' if numbered else 'no'} gene columns",
-            got=", ".join(header),
-            expected="either `gene_1, gene_2, …` or one column `genes` separated by `;`",
-            do="name them with `--columns` on the command line, or rename them",
-        )
+        expected = "either `gene_1, gene_2, …` or one column `genes` separated by `;`"
+        do = "name them with `--columns` on the command line, or rename them"
+        what = f"{where}: {'two kinds of' if numbered else 'no'} gene columns"
+        raise GenotypeError(what, got=", ".join(header), expected=expected, do=do)
     return sorted(numbered, key=lambda name: int(name[5:])) or single
 
 
@@ -61,11 +55,6 @@ def activity_columns(header: Sequence[str], genes: Sequence[str], where: str) ->
     """Return the columns of activities that a table has for its gene columns, in the same order; there may be none.
 
     They are ``activity_1, …`` for ``gene_1, …``, and ``activities`` for a single column of all genes.
-
-    Args:
-        header: column names.
-        genes: its gene columns.
-        where: the place of the table, for the message.
 
     Raises:
         GenotypeError: a gene column has no column of activities where others have one, or the other way round.

@@ -83,12 +83,10 @@ def covariate_columns(covariates: Mapping[str, ArrayLike]) -> dict[Column, NDArr
             usable = ~pd.isna(values)
         if not usable.all():
             number = int(np.argmin(usable))
-            raise DataError(
-                f"strain {number}: covariate '{name}' is {'not a finite number' if numeric else 'missing'}",
-                got=str(values[number]),
-                expected="a number for every strain, or a text for every strain",
-                do="give the covariate of every strain, or leave such strains out",
-            )
+            what = f"strain {number}: covariate '{name}' is {'not a finite number' if numeric else 'missing'}"
+            do = "give the covariate of every strain, or leave such strains out"
+            expected = "a number for every strain, or a text for every strain"
+            raise DataError(what, got=str(values[number]), expected=expected, do=do)
         if not numeric:
             found, values = np.unique(values.astype(str), return_inverse=True)
             check_names(f"category of covariate '{name}'", categories := tuple(map(str, found)))
@@ -116,22 +114,16 @@ LONGEST_NAME = 200
 
 @functools.lru_cache(maxsize=16)
 def check_names(what: str, names: tuple[str, ...]) -> None:
-    """Refuse names that a reader cannot see or tell apart.
-
-    Args:
-        what: a word for what they name.
+    """Refuse names of a ``what`` that a reader cannot see or tell apart.
 
     Raises:
         DataError: a name is empty or too long, begins or ends with a blank, or has an invisible character.
     """
     for name in names:
         if not name.isprintable() or name != name.strip() or not 0 < len(name) <= LONGEST_NAME:
-            raise DataError(
-                f"the name of a {what} cannot be used",
-                got=ascii(name),
-                expected=f"1 to {LONGEST_NAME} visible letters, without blanks around them",
-                do="change the name in its source",
-            )
+            expected = f"1 to {LONGEST_NAME} visible letters, without blanks around them"
+            do = "change the name in its source"
+            raise DataError(f"the name of a {what} cannot be used", got=ascii(name), expected=expected, do=do)
 
 
 def stored_numbers(values: ArrayLike) -> NDArray[np.float32]:

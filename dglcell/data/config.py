@@ -139,11 +139,8 @@ class SplitConfig:
 
     def _validate_folds(self, key: str) -> None:
         if (self.folds is None) != (self.fold is None):
-            raise ConfigError(
-                f"`{key}.folds` and `{key}.fold` go together",
-                got=f"folds {self.folds}, fold {self.fold}",
-                do=f"for example `{key}.folds=5 {key}.fold=0`",
-            )
+            got, do = f"folds {self.folds}, fold {self.fold}", f"for example `{key}.folds=5 {key}.fold=0`"
+            raise ConfigError(f"`{key}.folds` and `{key}.fold` go together", got=got, do=do)
         if self.folds is None or self.fold is None:
             return
         if self.kind not in FOLDED:
@@ -158,23 +155,18 @@ class SplitConfig:
                 what = " or ".join(kinds)
                 raise ConfigError(f"`{key}.{name}` is for a split of another kind", got=self.kind, expected=what)
         if self.all_train is not None and not 1 <= self.all_train < (self.max_deletions or TRAINED_DELETIONS):
-            raise ConfigError(
-                f"`{key}.all_train` leaves no strain for validation",
-                got=self.all_train,
-                expected=f"1 or more, and less than `{key}.max_deletions`",
-            )
+            expected = f"1 or more, and less than `{key}.max_deletions`"
+            what = f"`{key}.all_train` leaves no strain for validation"
+            raise ConfigError(what, got=self.all_train, expected=expected)
         for kind, name, example in (("covariate", "covariate", "medium"), ("file", "path", "split.npz")):
             if (self.kind == kind) != (getattr(self, name) is not None):
-                raise ConfigError(
-                    f"`{key}.kind: {kind}` and `{key}.{name}` go together",
-                    got=f"kind {self.kind}, {name} {getattr(self, name)}",
-                    do=f"give both, e.g. `{key}.kind={kind} {key}.{name}={example}`, or another kind and "
-                    f"`{key}.{name}=null`",
-                )
+                both = f"`{key}.kind={kind} {key}.{name}={example}`"
+                got, do = f"kind {self.kind}, {name} {getattr(self, name)}", f"give both, e.g. {both}"
+                do += f", or another kind and `{key}.{name}=null`"
+                raise ConfigError(f"`{key}.kind: {kind}` and `{key}.{name}` go together", got=got, do=do)
         if self.test_values and (self.kind != "covariate" or self.folds is not None):
-            raise ConfigError(
-                f"`{key}.test_values` is for a covariate split without folds", got=self.kind, expected="covariate"
-            )
+            what = f"`{key}.test_values` is for a covariate split without folds"
+            raise ConfigError(what, got=self.kind, expected="covariate")
 
 
 Unknown = Annotated[str, one_of(*UNKNOWN_POLICIES)]

@@ -134,22 +134,16 @@ def covariate_parts(
     """
     column = next((c for c in table.columns if c.kind == COVARIATE and c.name == covariate), None)
     if column is None:
-        raise DataError(
-            f"the covariate split needs a covariate '{covariate}'",
-            got=listing(table.covariates) or "strains without covariates",
-            do="name a column in `data.source.csv.covariates`, or another covariate in `split.covariate`",
-        )
+        do = "name a column in `data.source.csv.covariates`, or another covariate in `split.covariate`"
+        got = listing(table.covariates) or "strains without covariates"
+        raise DataError(f"the covariate split needs a covariate '{covariate}'", got=got, do=do)
     numbers, which = np.unique(table.columns[column], return_inverse=True)
     values = [column.categories[int(number)] if column.categories else f"{number:g}" for number in numbers]
     if not test_values:
         return bins.parts_of(fill(shuffled(gene_keys(values), seed)[which], bins.shares))
-    unknown = [value for value in test_values if value not in values]
-    if unknown:
-        raise DataError(
-            f"`split.test_values`: no strain has the {covariate} '{unknown[0]}'",
-            expected=f"among {listing(values)}",
-            do=did_you_mean(unknown[0], values),
-        )
+    if unknown := [value for value in test_values if value not in values]:
+        what = f"`split.test_values`: no strain has the {covariate} '{unknown[0]}'"
+        raise DataError(what, expected=f"among {listing(values)}", do=did_you_mean(unknown[0], values))
     is_test = np.isin(values, list(test_values))[which]
     parts = np.full(len(table), TEST, np.uint8)
     parts[~is_test] = random_parts(table.take(np.flatnonzero(~is_test)), bins, seed, by_deletions)
@@ -414,11 +408,8 @@ def held_out_gene_parts(table: Strains, bins: Bins, seed: int, test_genes: int, 
     """
     genes = int((np.bincount(table.targets, minlength=len(table.names)) > 0).sum())
     if test_genes >= genes:
-        raise DataError(
-            "the gene split leaves no gene for training",
-            got=f"{test_genes:,} test genes of {genes:,} that are deleted in some strain",
-            do="lower `split.test_genes`",
-        )
+        got = f"{test_genes:,} test genes of {genes:,} that are deleted in some strain"
+        raise DataError("the gene split leaves no gene for training", got=got, do="lower `split.test_genes`")
     is_test = _ranks(table, seed, np.zeros(len(table.names), bool)) < test_genes
     hits = table.total(is_test[table.targets])
     parts = np.full(len(table), UNUSED, np.uint8)

@@ -100,12 +100,9 @@ def subset_parts(parts: Parts, table: Strains, size: int, seed: int) -> Parts:
         DataError: there are fewer than ``size`` strains to choose from.
     """
     if (used := int((parts != UNUSED).sum())) < size:
-        raise DataError(
-            "the subset is larger than the set of strains",
-            got=f"size {size:,}",
-            expected=f"at most {used:,} strains",
-            do="lower the size of the subset",
-        )
+        got, expected = f"size {size:,}", f"at most {used:,} strains"
+        what = "the subset is larger than the set of strains"
+        raise DataError(what, got=got, expected=expected, do="lower the size of the subset")
     order = shuffled(strain_keys(table), seed)
     members = [np.flatnonzero(parts == part) for part in range(len(PARTS))]
     kept = np.full_like(parts, UNUSED)
@@ -215,11 +212,8 @@ class Split:
             split = cls(part, meta["kind"], meta["seed"], meta["parameters"], meta["store_sha256"])
             intact = part.dtype == np.uint8 and part.ndim == 1 and split.sha256 == meta["sha256"]
         except (UnreadableError, ValueError, KeyError, TypeError, RecursionError):
-            raise DataError(
-                f"'{path}' is not a split, or it is damaged",
-                expected="an .npz file written by a run",
-                do="make the split anew from its seed",
-            ) from None
+            expected, do = "an .npz file written by a run", "make the split anew from its seed"
+            raise DataError(f"'{path}' is not a split, or it is damaged", expected=expected, do=do) from None
         if not intact:
             raise DataError(f"split '{path}' was altered: it does not fit its hash", do="make it anew from its seed")
         if store_sha256 is not None and split.store_sha256 != store_sha256:
@@ -315,11 +309,12 @@ def read_split(path: Path, config: SplitConfig, strains: Sized, store_sha256: st
     if path.suffix != ".json":
         split = Split.load(path, store_sha256)
         if split.kind == NONE:
-            raise DataError(
-                f"split '{path}' has no validation and no test part",
-                got=f"the split of a run with `split.kind: {NONE}`",
-                do=f"set `split.kind: {NONE}` and `split.path: null` to train on every strain again",
+            got, do = (
+                f"the split of a run with `split.kind: {NONE}`",
+                f"set `split.kind: {NONE}` and `split.path: null`",
             )
+            what = f"split '{path}' has no validation and no test part"
+            raise DataError(what, got=got, do=f"{do} to train on every strain again")
         if len(split.part) != len(strains):
             raise DataError(f"split '{path}' has the wrong length", got=len(split.part), expected=len(strains))
         return split

@@ -351,12 +351,11 @@ def _refuse_to_replace(path: Path) -> None:
         return
     names = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else ["a file"]
     if others := [name for name in names if name not in (DATA_FILE, HASH_FILE)]:
-        raise DataError(
+        what, expected = (
             f"'{path}' will not be replaced: it is not a store",
-            got=", ".join(others[:5]),
-            expected=f"a directory with nothing but {DATA_FILE}",
-            do="choose another path",
+            f"a directory with nothing but {DATA_FILE}",
         )
+        raise DataError(what, got=", ".join(others[:5]), expected=expected, do="choose another path")
 
 
 # The checks of strains that enter a store, made once so that nothing downstream has to make them. Covariates have been
@@ -388,12 +387,8 @@ def _check(strains: Strains) -> None:
     for what, wrong in (("deletes no gene", few), ("deletes too many genes", many)):
         if wrong.any():
             strain = int(np.argmax(wrong))
-            raise GenotypeError(
-                f"strain {strain + 1:,} {what}",
-                got=int(counts[strain]),
-                expected=f"1 to {MOST_TARGETS} genes in every strain",
-                do="drop the row",
-            )
+            got, expected = int(counts[strain]), f"1 to {MOST_TARGETS} genes in every strain"
+            raise GenotypeError(f"strain {strain + 1:,} {what}", got=got, expected=expected, do="drop the row")
 
 
 def _check_stored(stored: Mapping[tuple[str, ...], NDArray[Any]], names: Vocabulary) -> None:
@@ -402,11 +397,9 @@ def _check_stored(stored: Mapping[tuple[str, ...], NDArray[Any]], names: Vocabul
     twice = keys[1:] == keys[:-1]
     if twice.any():
         strain, gene = divmod(int(keys[int(np.argmax(twice))]), len(names))
-        raise GenotypeError(
-            f"strain {strain + 1:,} deletes gene '{names.names[gene]}' twice",
-            expected="distinct genes in every strain",
-            do="drop the row, or leave out the repeated gene",
-        )
+        what, do = f"strain {strain + 1:,} deletes gene '{names.names[gene]}' twice", "drop the row"
+        do += ", or leave out the repeated gene"
+        raise GenotypeError(what, expected="distinct genes in every strain", do=do)
     unlabelled = np.ones(len(stored[COUNTS]), bool)
     for (kind, *rest), values in stored.items():
         if kind not in EXPECTED:
@@ -424,12 +417,8 @@ def _check_stored(stored: Mapping[tuple[str, ...], NDArray[Any]], names: Vocabul
             unlabelled &= np.isnan(values)
         if wrong.any():
             strain = int(np.argmax(wrong))
-            raise DataError(
-                f"strain {strain + 1:,} has an unusable {kind} of '{rest[0]}'",
-                got=float(values[strain]),
-                expected=EXPECTED[kind],
-                do="mend or drop the row",
-            )
+            got, what = float(values[strain]), f"strain {strain + 1:,} has an unusable {kind} of '{rest[0]}'"
+            raise DataError(what, got=got, expected=EXPECTED[kind], do="mend or drop the row")
     if unlabelled.any():
         raise DataError(
             f"strain {int(np.argmax(unlabelled)) + 1:,} has no label at all",

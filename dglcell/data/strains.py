@@ -374,19 +374,16 @@ class Strains:
         for name, categories in seen.items():
             column, values = known.get(name, (Column(COVARIATE), None))
             if values is None or bool(categories) != bool(column.categories):
-                kind = "texts" if categories else "numbers"
+                expected = f"a column '{name}' of {'texts' if categories else 'numbers'}"
                 raise DataError(
                     f"strains lack the covariate '{name}', which the model sees",
                     got=listing(self.covariates) or "strains without covariates",
-                    expected=f"a column '{name}' of {kind}" + (f", each {listing(categories)}" if categories else ""),
+                    expected=expected + (f", each {listing(categories)}" if categories else ""),
                 )
             used = {column.categories[i] for i in np.unique(values).astype(int) if i >= 0} if categories else {}
             if unknown := sorted({*used} - {*categories}):
-                raise DataError(
-                    f"covariate '{name}' has a value that the model was not made for",
-                    got=listing(unknown),
-                    expected=f"among {listing(categories)}",
-                )
+                what = f"covariate '{name}' has a value that the model was not made for"
+                raise DataError(what, got=listing(unknown), expected=f"among {listing(categories)}")
             # The value −1 means an unknown category, and stays −1.
             codes = np.array([*(categories.index(c) if c in categories else -1 for c in column.categories), -1])
             found.append(codes[values.astype(np.int64)] if categories else values)
@@ -473,11 +470,9 @@ class Strains:
         for name in dict.fromkeys(chain.from_iterable(part.covariates for part in parts)):
             order[name] = tuple(sorted({one for part in parts for one in part.covariates.get(name, ())}))
             if any(name not in part.covariates or bool(part.covariates[name]) != bool(order[name]) for part in parts):
-                raise DataError(
-                    f"covariate '{name}' is not the same kind of column in all tables that are joined",
-                    expected=f"texts in all of them, or numbers in all of them, under the name '{name}'",
-                    do="give the covariate of every strain",
-                )
+                what = f"covariate '{name}' is not the same kind of column in all tables that are joined"
+                expected = f"texts in all of them, or numbers in all of them, under the name '{name}'"
+                raise DataError(what, expected=expected, do="give the covariate of every strain")
 
         def recoded(column: Column, values: Array) -> tuple[Column, Array]:
             if column.kind != COVARIATE or column.categories == order[column.name]:

@@ -76,18 +76,13 @@ class CsvConfig:
             if not value:
                 raise ConfigError(f"the CSV source needs `{where}.{key}`", do=f"set e.g. `{where}.{key}: {example}`")
         if self.activities and len(self.activities) != len(self.genes):
-            raise ConfigError(
-                f"`{where}.activities` does not fit `genes` beside it",
-                got=listing(self.activities),
-                expected=f"a column for each of {listing(self.genes)}",
-            )
+            got, expected = listing(self.activities), f"a column for each of {listing(self.genes)}"
+            raise ConfigError(f"`{where}.activities` does not fit `genes` beside it", got=got, expected=expected)
         if self.guides is not None and not (self.guides.sequence and self.guides.site):
-            raise ConfigError(
-                f"`{where}.guides` needs columns",
-                got=f"sequence '{self.guides.sequence}', site {self.guides.site}",
-                expected="a column of sequences, and columns that name the site",
-                do=f"set e.g. `{where}.guides: {{sequence: sequence, site: [gene, series]}}`",
-            )
+            got = f"sequence '{self.guides.sequence}', site {self.guides.site}"
+            do = f"set e.g. `{where}.guides: {{sequence: sequence, site: [gene, series]}}`"
+            expected = "a column of sequences, and columns that name the site"
+            raise ConfigError(f"`{where}.guides` needs columns", got=got, expected=expected, do=do)
         if self.by_medium and (self.phenotypes or self.sds or self.p_values or MEDIUM in self.covariates):
             raise ConfigError(
                 f"`{where}.by_medium` stands in place of `phenotypes`, `sds`, `p_values` and `covariates.{MEDIUM}`",

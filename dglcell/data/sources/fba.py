@@ -142,11 +142,10 @@ class FluxSolver:
         glpk.glp_simplex(self._wild, self._presolving)
         glpk.glp_simplex(self._wild, self._parameters)
         if glpk.glp_get_status(self._wild) != glpk.GLP_OPT:
-            raise DataError(
-                f"flux balance analysis: {problem.wild_type} has no optimal growth",
-                expected="a model that grows on its own medium" if problem.medium is None else "a medium that feeds it",
-                do="check the model's objective and exchange bounds, or raise `time_limit`",
-            )
+            where = "a model that grows on its own medium" if problem.medium is None else "a medium that feeds it"
+            do = "check the model's objective and exchange bounds, or raise `time_limit`"
+            what = f"flux balance analysis: {problem.wild_type} has no optimal growth"
+            raise DataError(what, expected=where, do=do)
 
     def solve(self, blocked: NDArray[np.int64]) -> Solution:
         """Return the optimum with some reactions held at zero flux, or within their limits at some activity.
