@@ -93,12 +93,3 @@ def test_drawings_and_pictures_can_be_heard(site: Site) -> None:
     assert len(drawings) >= 3
     assert all(len(alt) > 40 for alt in drawings)
     assert all(alt for page in site.pages.values() for alt in page.pictures)
-
-
-def test_a_page_without_results_says_so_first(site: Site) -> None:
-    texts = [path.read_text() for path in (BUILT / "_generated" / "experiments").glob("*.html") if path.stem != "index"]
-    assert len(texts) > 8
-    for text in texts:
-        first = re.search(r"</h1>\s*<p>(.*?)</p>", text, flags=re.DOTALL)
-        assert first is not None
-        assert re.match(r"<strong>(Not measured yet|Measured|Measured in part):?</strong>", first[1]), first[1]

@@ -45,7 +45,8 @@ def test_epochs_are_appended_and_said(log: EpochLog) -> None:
     assert line == "epoch    1/10  loss 1.0000, validation 0.5000  r 0.2500  1.2 s, 0:00:11 left  *"
     assert log.write(1, 8, {**FIGURES, "validation/loss": 0.6}).endswith("1.2 s, 0:00:10 left")
     assert log.write(2, 12, {**FIGURES, "validation/loss": 0.4}).endswith("1.2 s, 0:00:09 left  *")
-    assert EpochLog(log.path, 4).write(3, 16, {**FIGURES, "validation/loss": 0.6}).endswith("1.2 s")
+    last = {**FIGURES, "validation/loss": 0.6, "validation/pearson": float("nan")}
+    assert EpochLog(log.path, 4).write(3, 16, last).endswith("r undefined  1.2 s")
     assert [(row["epoch"], row["step"], row["validation/loss"]) for row in log.read()] == [
         (0, 4, 0.5),
         (1, 8, 0.6),

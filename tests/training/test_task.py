@@ -34,7 +34,7 @@ from dglcell.training.fit import fit, make_callbacks, make_task, make_trainer
 from dglcell.training.prepare import node_features, prepare
 from dglcell.training.run import set_up_process, train
 from dglcell.training.signals import StopSignals
-from dglcell.training.task import Replay, WholeStep, Work, fits
+from dglcell.training.task import Replay, WholeStep, Work, fits, say_epoch
 from tests.data.strain_tables import changed
 from tests.tiny import BARE, Tiny, history
 
@@ -491,3 +491,10 @@ def test_steps_that_cannot_be_recorded_are_done_as_ever() -> None:
 )
 def test_steps_that_are_not_alike_are_no_whole(settings: dict[str, Any], right: bool) -> None:
     assert fits(pl.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, **settings)) == right
+
+
+def test_a_terminal_shows_one_epoch(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    for epoch in (1, 2):
+        say_epoch(f"epoch {epoch}/2", epoch / 2, in_place=True)
+    assert capsys.readouterr().out == "\x1b[K[######------] epoch 1/2\r\x1b[K[############] epoch 2/2\n"
