@@ -8,10 +8,7 @@ import shutil
 import zipfile
 import zlib
 from collections.abc import Callable
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -41,6 +38,7 @@ from dglcell.trained_models import (
 )
 from dglcell.training.prepare import open_store
 from dglcell.uncertainty.calibration import interval_columns
+from tests.http_server import serve_folder
 
 NAMES = sorted(path.parent.name for path in PACKAGED.glob("*/card.json"))
 ABOUT = About(organism="E. coli", licence="MIT", limits=["It is tiny."], description="Growth.")
@@ -234,12 +232,6 @@ class TestDamage:
         )
 
 
-def test_a_model_in_one_file_predicts_like_the_run(tiny_run: RunDirectory, tmp_path: Path) -> None:
-    path = export(tiny_run.path, tmp_path / "tiny.zip", ABOUT)
-    strains = [["b0008"], ["b0114", "b0115"]]
-    assert dglcell.load(path).predict(strains).equals(dglcell.load(tiny_run.path).predict(strains))
-
-
 def test_nothing_is_written_outside_of_the_folder_of_a_model(tmp_path: Path, cache: Path) -> None:
     path = tmp_path / "model.zip"
     with zipfile.ZipFile(path, "w") as file:
@@ -249,39 +241,34 @@ def test_nothing_is_written_outside_of_the_folder_of_a_model(tmp_path: Path, cac
     assert not [path for path in cache.rglob("*") if path.is_file()]
 
 
-class TestFetched:
-    @pytest.fixture
-    def listed(self, tiny_run: RunDirectory, shelf: Path, tmp_path: Path, cache: Path) -> Path:
-        """A list of models that names one file on a server of this machine; returns that file."""
-        path = export(tiny_run.path, tmp_path / "web" / "large.zip", ABOUT)
-        server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(path.parent)))
-        Thread(target=server.serve_forever, daemon=True).start()
-        about = {
-            "url": f"http://127.0.0.1:{server.server_port}/large.zip",
-            "sha256": sha256_file(path),
-            "size": path.stat().st_size,
-            "description": "A large model.",
-        }
-        (shelf / "models.json").write_text(json.dumps({"large": about}))
-        return path
-
-    def test_a_model_is_fetched_at_its_first_use(self, listed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_in_one_file_is_fetched_at_its_first_use_and_predicts_like_the_run(
+    tiny_run: RunDirectory,
+    shelf: Path,
+    tmp_path: Path,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = export(tiny_run.path, tmp_path / "web" / "large.zip", ABOUT)
+    about = {"sha256": sha256_file(path), "size": path.stat().st_size, "description": "A large model."}
+    file = PublishedFile("model.zip", ("https://example.org",), "0" * 64, 2_000_000)  # without a description
+    assert format_models({"large": file}).splitlines()[:2] == ["large", "    2.0 MB, fetched at its first use"]
+    for address in serve_folder(monkeypatch, path.parent):
+        (shelf / "models.json").write_text(json.dumps({"large": {"url": f"{address}/large.zip", **about}}))
         assert isinstance(list_models()["large"], PublishedFile)
         assert main(["models"]) == 0
         assert "large\n    A large model.\n" in capsys.readouterr().out
-        file = PublishedFile("model.zip", ("https://example.org",), "0" * 64, 2_000_000)  # without a description
-        said = format_models({"large": file}).splitlines()
-        assert said[:2] == ["large", "    2.0 MB, fetched at its first use"]
         assert not user_cache("models").exists()
         assert dglcell.load("large").phenotypes == ("fitness",)
-        listed.unlink()
-        assert dglcell.load("large").phenotypes == ("fitness",)
+    strains = [["b0008"], ["b0114", "b0115"]]
+    assert dglcell.load("large").predict(strains).equals(dglcell.load(tiny_run.path).predict(strains))
 
-    @pytest.mark.parametrize("content", ["[", "[]", '{"large": {"url": "https://localhost"}}'])
-    def test_a_list_that_is_none_is_refused(self, content: str, shelf: Path) -> None:
-        (shelf / "models.json").write_text(content)
-        with pytest.raises(CheckpointError, match=r"models.json' is damaged\n  got: .*\n  expected: names of models"):
-            list_models()
+
+@pytest.mark.parametrize("content", ["[", "[]", '{"large": {"url": "https://localhost"}}'])
+def test_a_list_that_is_none_is_refused(content: str, shelf: Path) -> None:
+    (shelf / "models.json").write_text(content)
+    with pytest.raises(CheckpointError, match=r"models.json' is damaged\n  got: .*\n  expected: names of models"):
+        list_models()
 
 
 def test_every_verb_that_takes_a_run_takes_a_name(

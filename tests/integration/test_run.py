@@ -16,6 +16,7 @@ from dglcell.data.split import Split
 from dglcell.errors import ConfigError
 from dglcell.files.atomic import write_json
 from dglcell.graph.cell_files import read_cell
+from dglcell.metrics import format_metric
 from dglcell.report.comparison import find_runs, format_runs, write_comparison
 from dglcell.report.page import NO_TEST_PART
 from dglcell.runs.directory import RunDirectory
@@ -87,7 +88,7 @@ def test_evaluate_prints_the_same_table(tiny_run: RunDirectory, capsys: pytest.C
     assert main(["evaluate", str(tiny_run.path)]) == 0
     printed = capsys.readouterr().out
     rows = json.loads(tiny_run.results.read_text())["rows"]
-    assert f"{rows[0]['metrics']['mse']:#.4g}" in printed
+    assert format_metric("mse", rows[0]["metrics"]["mse"]) in printed
     assert main(["evaluate", str(tiny_run.path), "--checkpoint", "last"]) == 0
 
 
