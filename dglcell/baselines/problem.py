@@ -151,12 +151,8 @@ def labelled(strains: Strains, y: NDArray[np.floating]) -> tuple[Strains, NDArra
         raise DataError("baselines: labels do not match the strains", got=len(y), expected=len(strains))
     rows = np.flatnonzero(~np.isnan(y))
     if len(rows) == 0:
-        raise DataError(
-            "baselines: no training strain has a label",
-            got=f"{len(y):,} missing labels",
-            expected="at least one measured value",
-            do="choose another phenotype or another split",
-        )
+        what = "baselines: no training strain has a label"
+        raise DataError(what, got=f"{len(y):,} missing labels", do="choose another phenotype or another split")
     labels = np.asarray(y, dtype=np.float64)
     return (strains, labels) if len(rows) == len(labels) else (strains.take(rows), labels[rows])
 

@@ -263,11 +263,9 @@ def read_run_config(directory: RunDirectory) -> DictConfig:
     """
     if not directory.config.is_file():
         seeds = sorted(path.parent.name for path in directory.path.glob("seed-*/config.yaml"))
-        raise CheckpointError(
-            f"'{directory.path}' is not a run directory",
-            expected="a directory with config.yaml",
-            do=f"give one of its runs: {listing(seeds)}" if seeds else "give the folder that `dglcell train` printed",
-        )
+        what, expected = f"'{directory.path}' is not a run directory", "a directory with config.yaml"
+        do = f"give one of its runs: {listing(seeds)}" if seeds else "give the folder that `dglcell train` printed"
+        raise CheckpointError(what, expected=expected, do=do)
     remedy = "put it back; a checkpoint of the run holds it too"
     try:
         content = read_yaml(directory.config)
@@ -323,11 +321,8 @@ def read_table(directory: RunDirectory, part: str) -> pd.DataFrame:
 
     path = directory.predictions(part)
     if not path.is_file():
-        raise CheckpointError(
-            f"the run '{directory.path}' has no predictions of the {part} part",
-            expected=path.name,
-            do="run its `dglcell train` command again: a finished run is evaluated anew",
-        )
+        do = "run its `dglcell train` command again: a finished run is evaluated anew"
+        raise CheckpointError(f"'{directory.path}' has no predictions of the {part} part", expected=path.name, do=do)
     try:
         with open(path, newline="", encoding="utf-8") as file:
             header, *lines = csv.reader(file, strict=True)  # pandas would fill up short lines

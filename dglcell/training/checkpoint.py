@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-import functools
 import logging
 import os
 import re
@@ -18,7 +16,7 @@ import torch
 from torch import Tensor
 
 from dglcell.baselines.problem import Baseline
-from dglcell.config.experiment import KINDS, Config
+from dglcell.config.experiment import Config
 from dglcell.config.read import parse_config, to_yaml
 from dglcell.config.yaml_text import as_plain_text, parse_yaml
 from dglcell.data.dataset import Normaliser
@@ -64,7 +62,8 @@ class ReadCheckpoint:
             raise refuse(path, f"is damaged: `{missing[0]}` is missing")
         about = content["dglcell"]
         try:
-            self.config = read_recorded(about["config"])
+            where = "its configuration"
+            self.config = parse_config(parse_yaml(about["config"], where=where), where=where)
             self.config.validate()
             hashes = (str(about[f"{what}_sha256"]) for what in ("cell", "split", "gene_vocabulary"))
             self.cell_sha256, self.split_sha256, self.gene_vocabulary_sha256 = hashes
@@ -111,46 +110,15 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     except Exception as error:  # the parsers of zip and pickle may raise anything
         # torch's own words advise to load the file unsafely.
         reason = f": {error}" if isinstance(error, (OSError, zipfile.BadZipFile)) else ""
-        raise refuse(
-            path, "cannot be read", f"{type(error).__name__}{reason}", "a complete file of tensors and plain containers"
-        ) from error
+        expected = "a complete file of tensors and plain containers"
+        raise refuse(path, "cannot be read", f"{type(error).__name__}{reason}", expected) from error
     about = content.get("dglcell") if isinstance(content, dict) else None
     if not isinstance(about, dict) or not isinstance(content.get("state_dict"), dict):
-        raise CheckpointError(
-            f"'{path}' is not a checkpoint of dglcell",
-            expected="a .ckpt file that `dglcell train` wrote, or a model that `dglcell models` wrote",
-        )
-    if about.get("schema") != SCHEMA_VERSION:
-        raise CheckpointError(
-            f"checkpoint '{path}' was written by another version of dglcell",
-            got=f"schema {about.get('schema')}",
-            expected=f"schema {SCHEMA_VERSION}",
-            do="use the version that wrote it, or train again",
-        )
+        raise CheckpointError(f"'{path}' is not a checkpoint of dglcell", expected="a .ckpt file of `dglcell train`")
+    if (schema := about.get("schema")) != SCHEMA_VERSION:
+        what = "was written by another version of dglcell"
+        raise refuse(path, what, f"schema {schema}", f"schema {SCHEMA_VERSION}")
     return content
-
-
-def read_recorded(text: str) -> Config:
-    """Return the configuration that a checkpoint holds as text, with every kind as it is known now."""
-    if (known := _read_shipped(text)) is not None:
-        return copy.deepcopy(known)
-    return _read_config(text)
-
-
-def _read_config(text: str) -> Config:
-    where = "its configuration"
-    return parse_config(parse_yaml(text, where=where), where=where)
-
-
-@functools.lru_cache(maxsize=16)
-def _read_shipped(text: str) -> Config | None:
-    """Return a configuration, which takes a tenth of a second; None where it names classes of the user's own.
-
-    Those may change while the process runs.
-    """
-    config = _read_config(text)
-    kinds = [type(getattr(config, section)).__module__ for section in KINDS]
-    return config if all(module.startswith("dglcell.") for module in kinds) else None
 
 
 log = logging.getLogger("dglcell")
@@ -219,12 +187,8 @@ def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: C
     state = read.take()["state_dict"]
     cell = cell or cell_of_run(directory)
     if cell.sha256 != read.cell_sha256:
-        raise CheckpointError(
-            f"checkpoint '{path}' belongs to another cell graph",
-            got=f"cell {cell.sha256[:12]}",
-            expected=f"cell {read.cell_sha256[:12]}",
-            do="use the run directory that the checkpoint was written in",
-        )
+        cells = (f"cell {sha256[:12]}" for sha256 in (cell.sha256, read.cell_sha256))
+        raise refuse(path, "belongs to another cell graph", *cells)
     if cell.genes.sha256 != read.gene_vocabulary_sha256:
         raise refuse(path, "is damaged: it names other genes than those of its cell graph")
     model = _read_model(read, cell, state)
@@ -279,31 +243,23 @@ def resume_from(config: Config) -> ReadCheckpoint | None:
     a path must exist, and starts a run of its own.
 
     Raises:
-        CheckpointError: the path that was asked for does not exist; the directory holds a run and `resume` is neither
-            `auto` nor its last checkpoint; its files are incomplete; or no checkpoint can be read.
-        ConfigError: the directory belongs to a run with another configuration.
+        CheckpointError, ConfigError: the run in the directory cannot be continued, or the path does not exist.
     """
     directory = RunDirectory(config.run_directory)
     chosen = None if config.resume in ("auto", "never") else directory.checkpoint(config.resume)
     if not directory.is_started():
         return None if chosen is None else ReadCheckpoint(chosen)
     if config.resume == "never":
-        raise CheckpointError(
-            f"'{directory.path}' holds a run already, and `resume: never` was asked for",
-            do="remove the directory, change `experiment.name` or `seed`, or set `resume: auto`",
-        )
+        what = f"'{directory.path}' holds a run already, and `resume: never` was asked for"
+        raise CheckpointError(what, do="change `experiment.name` or `seed`, or set `resume: auto`")
     newest = newest_checkpoint(directory)
     if chosen is not None and chosen.resolve() != newest.path.resolve():
-        raise CheckpointError(
-            f"'{directory.path}' holds a run already, which going on from '{chosen}' would overwrite",
-            do="set `resume: auto` to continue it, or continue from that checkpoint under another `experiment.name`",
-        )
+        what = f"'{directory.path}' holds a run already, which going on from '{chosen}' would overwrite"
+        raise CheckpointError(what, do="set `resume: auto` to continue it, or set another `experiment.name`")
     for path in (directory.config, directory.split, directory.cell):
         if not path.exists():
-            raise CheckpointError(
-                f"'{directory.path}' cannot be continued: '{path.name}' is missing",
-                do="put it back, or remove the directory to start anew",
-            )
+            what = f"'{directory.path}' cannot be continued: '{path.name}' is missing"
+            raise CheckpointError(what, do="put it back, or remove the directory to start anew")
     before = parse_config(read_run_config(directory), where=str(directory.config))
     refuse_changes(before, config, where=f"the run in '{directory.path}'")
     return newest
@@ -375,21 +331,14 @@ def check_continues(checkpoint: ReadCheckpoint, config: Config, cell: CellGraph,
         ("split", checkpoint.split_sha256, split.sha256),
     ):
         if old != new:
-            raise CheckpointError(
-                f"checkpoint '{path}' was trained with another {what}",
-                got=f"{what} {new[:12]}",
-                expected=f"{what} {old[:12]}",
-                do="put its files back, or start anew under another `experiment.name`",
-            )
+            found = (f"{what} {sha256[:12]}" for sha256 in (new, old))
+            raise refuse(path, f"was trained with another {what}", *found)
 
 
 def refuse_changes(old: Config, config: Config, *, where: str) -> None:
     """Refuse to continue with settings other than those a run was started with, except for ``FREE_KEYS``.
 
     A key that the version which started the run did not have counts as its default.
-
-    Raises:
-        ConfigError: keys differ; the error names them with their old and new values.
     """
     before, after = (_flat(as_plain_text(dataclasses.asdict(each))) for each in (old, config))
     # Where these keys are null, a run records what its strains have, and its continuation may leave them null again.
@@ -401,12 +350,8 @@ def refuse_changes(old: Config, config: Config, *, where: str) -> None:
         and not any(key == free or key.startswith(free + ".") for free in [*FREE_KEYS, *settled])
     ]
     if changed:
-        raise ConfigError(
-            f"{where} has another configuration",
-            got=listing(changed),
-            expected="the same settings, to continue it",
-            do="change `experiment.name` or `seed`, or remove the run directory",
-        )
+        do = "change `experiment.name` or `seed`, or remove the run directory"
+        raise ConfigError(f"{where} has another configuration", got=listing(changed), do=do)
 
 
 def _flat(value: object, prefix: str = "") -> dict[str, object]:

@@ -42,28 +42,20 @@ def check_allocation(trainer: TrainerConfig, environment: Mapping[str, str] = os
     remedy = "let `dglcell job submit` make the script, or change these keys"
     if (nodes, tasks) != (trainer.num_nodes, wanted):
         expected = f"{wanted} tasks on {trainer.num_nodes} nodes: {keys}, `trainer.num_nodes: {trainer.num_nodes}`"
-        raise ConfigError(
-            "the job does not fit the experiment",
-            got=f"{tasks} tasks on {nodes} nodes from SLURM",
-            expected=expected,
-            do=remedy,
-        )
+        got = f"{tasks} tasks on {nodes} nodes from SLURM"
+        raise ConfigError("the job does not fit the experiment", got=got, expected=expected, do=remedy)
     if wanted > 1 and "SLURM_STEP_NUM_TASKS" not in environment:
-        raise ConfigError(
-            "the job starts one process where the experiment needs several",
-            got="`dglcell train` in the script itself",
-            expected=f"{wanted} processes: `srun dglcell train …`",
-            do=remedy,
-        )
+        what = "the job starts one process where the experiment needs several"
+        raise ConfigError(what, expected=f"{wanted} processes: `srun dglcell train …`", do=remedy)
     given, seen = number_of(environment, "SLURM_GPUS_ON_NODE", 0), torch.cuda.device_count()
     wants = trainer.accelerator != "cpu" and (given > 0 or trainer.accelerator != "auto")
     if wants and seen < trainer.devices:
-        raise ConfigError(
-            "the job has other GPUs than the experiment needs",
-            got=f"{given} GPUs on this node from SLURM, {seen} that torch sees",
-            expected=f"{trainer.devices} GPUs: {keys}",
-            do="install a torch with CUDA, run containers with --nv, or set `trainer.accelerator: cpu`",
+        got, expected = (
+            f"{given} GPUs on this node from SLURM, {seen} that torch sees",
+            f"{trainer.devices} GPUs: {keys}",
         )
+        do = "install a torch with CUDA, run containers with --nv, or set `trainer.accelerator: cpu`"
+        raise ConfigError("the job has other GPUs than the experiment needs", got=got, expected=expected, do=do)
 
 
 def collect_rows(rows: Tensor) -> Tensor:

@@ -204,12 +204,10 @@ def evaluate_baselines(
 
     Raises:
         ConfigError: there is no part but the training part.
-        DglcellError: there is another fault that the user can mend.
     """
     if config.split.trains_on_all:
-        raise ConfigError(
-            "`split.kind: none` leaves no strain on which baselines can be compared", do="choose another `split.kind`"
-        )
+        what = "`split.kind: none` leaves no strain on which baselines can be compared"
+        raise ConfigError(what, do="choose another `split.kind`")
     prepared = prepare(config, command=command)
     with threads(config.trainer.given_threads):
         baselines = fit_baselines(prepared)

@@ -34,9 +34,7 @@ from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import CheckpointError, ConfigError, MissingDependencyError, StoppedError, count, listing
 from dglcell.files.atomic import atomic_file
 from dglcell.graph.resident import ResidentCell
-from dglcell.kernels.spmm import check_kernel
 from dglcell.losses.loss import make_loss
-from dglcell.machine.devices import device_of
 from dglcell.models.model import StrainModel, make_model
 from dglcell.models.terms.term import Training
 from dglcell.optimizers import count_steps
@@ -90,10 +88,8 @@ def tracked(config: Config, directory: RunDirectory) -> Iterator[Logger | None]:
     try:
         import wandb
     except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            "`tracking.wandb` needs the package wandb",
-            do="pip install 'dglcell[wandb]', or set `tracking.wandb: disabled`",
-        ) from error
+        do = "pip install 'dglcell[wandb]', or set `tracking.wandb: disabled`"
+        raise MissingDependencyError("`tracking.wandb` needs the package wandb", do=do) from error
     logging.getLogger("wandb").setLevel(logging.WARNING)
     # Nodes of a cluster often reach no network.
     offline = mode == "offline" or (mode == "auto" and "SLURM_JOB_ID" in os.environ)
@@ -169,11 +165,8 @@ def make_trainer(config: Config, directory: RunDirectory, callbacks: Sequence[Ca
                 log_every_n_steps=1,
             )
         except (ValueError, pl.utilities.exceptions.MisconfigurationException) as error:
-            raise ConfigError(
-                "`trainer` asks for something this machine or Lightning does not have",
-                got=error,
-                do="see `dglcell doctor`",
-            ) from error
+            what = "`trainer` asks for something this machine or Lightning does not have"
+            raise ConfigError(what, got=error, do="see `dglcell doctor`") from error
     leave_signals_alone(trainer)
     return trainer
 
@@ -194,11 +187,8 @@ def make_callbacks(
         ConfigError: the checkpoint to evaluate is chosen by a metric that no phenotype has.
     """
     if config.trainer.checkpoint == "best_average_precision" and CLASSIFICATION not in kinds:
-        raise ConfigError(
-            "`trainer.checkpoint: best_average_precision` is for phenotypes of 0 and 1",
-            got="labels that are other numbers",
-            do="set `trainer.checkpoint: best_pearson` or `best_loss`",
-        )
+        what = "`trainer.checkpoint: best_average_precision` is for phenotypes of 0 and 1"
+        raise ConfigError(what, do="set `trainer.checkpoint: best_pearson` or `best_loss`")
 
     def keep(name: str) -> ModelCheckpoint:
         monitor, mode = CHECKPOINTS[name]
@@ -213,13 +203,9 @@ def make_callbacks(
             callbacks.append(keep("best_average_precision"))
     if config.trainer.patience is not None:
         callbacks.append(EarlyStopping("validation/loss", patience=config.trainer.patience))
-    accumulation = (
-        GradientAccumulationScheduler(dict(config.trainer.accumulate_grad_batches))
-        if config.trainer.accumulate_grad_batches
-        else None
-    )
-    if accumulation is not None:
-        callbacks.append(accumulation)
+    batches, accumulation = config.trainer.accumulate_grad_batches, None
+    if batches:
+        callbacks.append(accumulation := GradientAccumulationScheduler(dict(batches)))
     # It comes after the accumulation, whose setting it corrects if a run continues in the middle of an epoch.
     timeout = timedelta(seconds=config.trainer.timeout)
     return [*callbacks, Preemption(directory, signals, accumulation, timeout)]
@@ -271,22 +257,14 @@ def take_weights(read: ReadCheckpoint, model: StrainModel, prepared: Prepared) -
     """
     path = read.path
     if read.cell_sha256 != prepared.cell.sha256:
-        raise CheckpointError(
-            f"`start_from`: '{path}' belongs to another cell graph",
-            got=f"cell {read.cell_sha256[:12]}",
-            expected=f"cell {prepared.cell.sha256[:12]}, that of this run",
-            do="give both experiments the same `cell`",
-        )
+        what = f"`start_from`: '{path}' belongs to another cell graph"
+        raise CheckpointError(what, do="give both experiments the same `cell`")
     state = {name.removeprefix(MODEL): tensor for name, tensor in read.take()["state_dict"].items()}
     own = dict(model.named_parameters())
     fresh = [name for name, weight in own.items() if name not in state or state[name].shape != weight.shape]
     if all(own[name].ndim < 2 for name in own.keys() - set(fresh)):  # a single bias is no start
-        raise CheckpointError(
-            f"`start_from`: no weight of '{path}' fits this model",
-            got=listing(fresh),
-            expected="some matrices of the same names and shapes",
-            do="give both experiments the same keys of `model`, such as `model.hidden`",
-        )
+        what = f"`start_from`: no weight of '{path}' fits this model"
+        raise CheckpointError(what, do="give both experiments the same keys of `model`, such as `model.hidden`")
     with torch.no_grad():
         for name in own.keys() - set(fresh):
             own[name].copy_(state[name])
@@ -326,10 +304,8 @@ def make_task(
 
     Raises:
         CheckpointError: a checkpoint does not fit; nothing is written.
-        DglcellError: there is another fault that the user can mend.
     """
     dataset, settings = prepared.dataset, config.trainer
-    check_kernel(config.model.kernel, device_of(settings.accelerator))
     torch.manual_seed(config.seed)
     model = make_model(config.model, ResidentCell.of(prepared.cell), len(dataset.phenotypes), prepared.features)
     config.loss.check_labels(prepared.labels(), tuple(dataset.phenotypes))
@@ -340,7 +316,7 @@ def make_task(
         like = (kind != CLASSIFICATION and not_fitness_like(labels_S.numpy()) is None for kind, labels_S in columns)
         model.fit(Training(strains, normaliser, tuple(like)))
     strains_per_step = config.data.batch_size * settings.devices * settings.num_nodes
-    batches = math.ceil(prepared.training_strains / strains_per_step)
+    batches = math.ceil(len(prepared.parts["train"]) / strains_per_step)
     task = StrainTask(
         model,
         normaliser,
@@ -392,7 +368,7 @@ def fit(
 
     Raises:
         StoppedError: a signal came.
-        DglcellError: there is a fault that the user can mend, or another process has ended.
+        DglcellError: another process has ended.
     """
     files = trainer.strategy.checkpoint_io
     assert isinstance(files, CheckpointFiles)

@@ -102,12 +102,9 @@ def kept_baselines(directory: RunDirectory, cell: CellGraph) -> Baselines:
     try:
         models, about = load_models(directory.baselines, cell)
     except UnreadableError as error:
-        raise CheckpointError(
-            f"the run '{directory.path}' has no baselines",
-            got=f"{directory.baselines.name}: {error}",
-            expected="a run that was trained to its end with `baselines: true`",
-            do="run its `dglcell train` command again, or predict with `--with network`",
-        ) from error
+        do = "run its `dglcell train` command again, or predict with `--with network`"
+        got = f"{directory.baselines.name}: {error}"
+        raise CheckpointError(f"the run '{directory.path}' has no baselines", got=got, do=do) from error
     return Baselines(models, about["left_out"])
 
 

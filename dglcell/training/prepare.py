@@ -83,11 +83,6 @@ class Prepared:
             return f"a choice needs {FEWEST_GENES} genes{new_to_training}, and the validation part has {genes}"
         return None
 
-    @property
-    def training_strains(self) -> int:
-        """Return the number of training strains in an epoch."""
-        return len(self.parts["train"])
-
     def labels(self) -> Tensor:
         """Return the [n, T] labels of all parts."""
         return self.dataset.labels[torch.cat(list(self.parts.values()))]
@@ -124,12 +119,10 @@ def settle_what_models_see(config: Config, prepared: Prepared) -> Config:
         model.validate()  # refuses edges beside strategies that have none
         EdgePerturbations.build(ResidentCell.of(prepared.cell), model.covariates[EDGES], spelled=True)  # and strangers
     if prepared.cell.media and MEDIUM not in (model.covariates or {}):
-        raise ConfigError(
-            "the cell graph has media, and the model does not see in which its strains grow",
-            got="strains without a covariate `medium`" if MEDIUM not in strains.covariates else "`model.covariates`",
-            expected=f"a medium for every strain, among {listing(prepared.cell.media)}",
-            do="name a column in `data.source.csv.covariates.medium`, or leave `cell.media` out",
-        )
+        expected = f"a medium for every strain, among {listing(prepared.cell.media)}"
+        do = "name a column in `data.source.csv.covariates.medium`, or leave `cell.media` out"
+        what = "the cell graph has media, and the model does not see in which its strains grow"
+        raise ConfigError(what, expected=expected, do=do)
     return config if model is config.model else replace(config, model=model)
 
 
@@ -143,11 +136,7 @@ def store_path(config: Config) -> Path:
 
 
 def computed_of(config: Config) -> Computed:
-    """Return what computes columns of strains.
-
-    Raises:
-        ConfigError: there is no metabolic model, or a class is wrong.
-    """
+    """Return what computes columns of strains."""
     return Computed.of(config.data.fba, config.data.computed, config.cell)
 
 
@@ -155,10 +144,8 @@ def compute_shard(config: Config, shard: tuple[int, int]) -> None:
     """Compute a shard of the columns that simulators compute, for `build` to find; no store is built."""
     computed = computed_of(config)
     if not computed.simulators:
-        raise ConfigError(
-            "`--shard` computes a part of the columns of simulators, and the experiment has none",
-            do="leave `--shard` out, or set `data.fba`",
-        )
+        what = "`--shard` computes a part of the columns of simulators, and the experiment has none"
+        raise ConfigError(what, do="leave `--shard` out, or set `data.fba`")
     folder = Path(config.paths.data)
     folder.mkdir(parents=True, exist_ok=True)
     computed.add(load_source(config.data.source, config.paths.raw), Work(config.paths.raw, cache_folder(folder), shard))
@@ -219,13 +206,9 @@ def refuse_stale(store: Store, config: Config) -> None:
     for path in files:
         built_from, now = store.meta.provenance.files.get(path.name), sha256_file(path)
         if built_from != now:
-            raise DataError(
-                f"'{path}' has changed since the store '{store.path}' was built from it",
-                got=f"sha256 {now[:12]}",
-                expected=f"sha256 {built_from[:12]}" if built_from else "the file that the store was built from",
-                do="build it anew with `dglcell data build FILE --overwrite`, after which earlier runs cannot be "
-                "evaluated any more; or give the new file another name",
-            )
+            what = f"'{path}' has changed since the store '{store.path}' was built from it"
+            do = "build it anew with `dglcell data build FILE --overwrite`, or give the new file another name"
+            raise DataError(what, do=do)
 
 
 def refuse_without_columns(store: Store, config: Config) -> None:
@@ -236,12 +219,8 @@ def refuse_without_columns(store: Store, config: Config) -> None:
     """
     lacking = [name for name in computed_of(config).simulators if name not in store.meta.covariates]
     if lacking:
-        raise DataError(
-            f"the store '{store.path}' has no column '{lacking[0]}'",
-            got=listing(store.meta.covariates) or "a store without covariates",
-            expected="the covariates of `data.fba` and `data.computed`",
-            do="build it anew with `dglcell data build FILE --overwrite`, or leave `data.store` out",
-        )
+        do = "build it anew with `dglcell data build FILE --overwrite`, or leave `data.store` out"
+        raise DataError(f"the store '{store.path}' has no column '{lacking[0]}'", do=do)
 
 
 def say_what_changed(cell: CellGraph, raw: str | None) -> None:
@@ -252,12 +231,7 @@ def say_what_changed(cell: CellGraph, raw: str | None) -> None:
         except DataError:
             changed = "is gone"
         if changed:
-            log.warning(
-                "'%s' %s since the cell graph was made from it; this run keeps the graph that it began with: "
-                "train under another `experiment.name` to use the file as it is now",
-                path,
-                changed,
-            )
+            log.warning("'%s' %s since the cell graph was made from it; this run keeps the graph it had", path, changed)
 
 
 def _own_files(provenance: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -291,9 +265,6 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
         command: command that is recorded in a store that is built.
         cell: cell graph of an existing run; None to build it from the configuration.
         split: split of an existing run; None to make it from the configuration.
-
-    Raises:
-        DglcellError: there is a fault that the user can mend.
     """
     if split is None:
         check_files(config)
@@ -347,18 +318,12 @@ def store_of_run(config: Config, split: Split) -> Store:
     path = store_path(config)
     clear_abandoned(path)
     if not path.exists():
-        raise CheckpointError(
-            f"the store '{path}' of this run is not here",
-            do="work in the folder the run was started in, or build the store again with `dglcell data build`",
-        )
+        do = "work in the folder the run was started in, or build the store again with `dglcell data build`"
+        raise CheckpointError(f"the store '{path}' of this run is not here", do=do)
     store = Store(path)
     if split.store_sha256 != store.sha256:
-        raise CheckpointError(
-            f"the store '{path}' is not the one this run was started on",
-            got=store.sha256[:12],
-            expected=split.store_sha256[:12],
-            do="put the old store back, or start anew under another `experiment.name`",
-        )
+        what, do = f"the store '{path}' is not the one this run was started on", "put the old store back"
+        raise CheckpointError(what, do=f"{do}, or start anew under another `experiment.name`")
     return store
 
 
@@ -372,11 +337,8 @@ def node_features(config: Config, cell: CellGraph) -> dict[str, Tensor]:
     """
     unknown = sorted(set(config.model.features) - set(cell.vocabularies))
     if unknown:
-        raise ConfigError(
-            "`model.features` names node types that the cell graph does not have",
-            got=", ".join(unknown),
-            expected="among " + ", ".join(cell.vocabularies),
-        )
+        what = "`model.features` names node types that the cell graph does not have"
+        raise ConfigError(what, got=", ".join(unknown), expected="among " + ", ".join(cell.vocabularies))
     found, model, raw = {}, config.cell.model, config.paths.raw
     for node_type, path in config.model.features.items():
         vocabulary, key = cell.vocabularies[node_type], f"`model.features.{node_type}: {WILD_TYPE}`"
@@ -399,12 +361,9 @@ def split_parts(split: Split, dataset: Strains) -> dict[str, Tensor]:
     parts = {name: (part_S == code).nonzero().squeeze(1) for code, name in enumerate(PARTS)}
     for name in split.filled:
         if len(parts[name]) == 0:
-            raise DataError(
-                f"no strain of the {name} part is left",
-                got=", ".join(f"{len(kept):,} of {split.counts[part]:,} {part}" for part, kept in parts.items()),
-                expected="in each part a strain with a label and with genes of the cell graph",
-                do="choose another split, phenotype or cell graph",
-            )
+            got = ", ".join(f"{len(kept):,} of {split.counts[part]:,} {part}" for part, kept in parts.items())
+            expected = "in each part a strain with a label and with genes of the cell graph"
+            raise DataError(f"no strain of the {name} part is left", got=got, expected=expected)
     return parts
 
 

@@ -64,7 +64,6 @@ def train(
         callbacks, loggers: those of Lightning that a caller adds to the package's own.
 
     Raises:
-        DglcellError: there is a fault that the user can mend.
         OwnerError: another process trains in the run directory, or has taken it over.
         StoppedError: a signal came, and what is needed to continue is on disk.
     """
@@ -162,11 +161,8 @@ def follow_owner(directory: RunDirectory, timeout: float, sleep: Callable[[float
     waited = 0.0
     while PARENT not in os.environ and (holder := current_holder(directory.owner, foreign=True)):
         if waited >= timeout:
-            raise OwnerError(
-                f"the run in '{directory.path}' is written by processes that were started before",
-                got=holder,
-                do="wait until they have ended, or stop them",
-            )
+            what = f"the run in '{directory.path}' is written by processes that were started before"
+            raise OwnerError(what, got=holder, do="wait until they have ended, or stop them")
         sleep(POLL_SECONDS)
         waited += POLL_SECONDS
 
@@ -195,12 +191,8 @@ def check_machine(config: Config) -> None:
     settings, device = config.trainer, device_of(config.trainer.accelerator)
     check_device(device)
     if device == "cuda" and torch.cuda.device_count() < settings.devices:
-        raise ConfigError(
-            "`trainer.devices` is more than torch sees",
-            got=settings.devices,
-            expected=f"at most {torch.cuda.device_count()}",
-            do="see `dglcell doctor`",
-        )
+        what, most = "`trainer.devices` is more than torch sees", f"at most {torch.cuda.device_count()}"
+        raise ConfigError(what, got=settings.devices, expected=most, do="see `dglcell doctor`")
     check_kernel(config.model.kernel, device)
     check_strategy_device(getattr(config.model, "strategy", "auto"), device)  # only some models have a strategy
 
@@ -230,7 +222,7 @@ def write_run_files(
         "store": prepared.store.sha256,
         "split": prepared.split.sha256,
     }
-    sizes = {name: len(strains) for name, strains in prepared.parts.items()} | {"train": prepared.training_strains}
+    sizes = {name: len(strains) for name, strains in prepared.parts.items()}
     about = {
         **environment(command),
         "hashes": hashes,
@@ -259,12 +251,8 @@ def without_messages(config: Config, epochs: int | None = None) -> Config:
     model = config.model
     quiet = model.without_messages()
     if quiet is None:
-        raise ConfigError(
-            "there is no ablation without messages, because the model itself passes none in rounds",
-            got=f"`model.name: {model.name}`, `model.layers: {getattr(model, 'layers', 'no such key')}`",
-            expected="`model.layers: 1` or more",
-            do="leave `--without-messages` out",
-        )
+        what = "there is no ablation without messages, because the model itself passes none in rounds"
+        raise ConfigError(what, expected="`model.layers: 1` or more", do="leave `--without-messages` out")
     best = "best_loss" if config.trainer.checkpoint == "last" else config.trainer.checkpoint
     ablation = dataclasses.replace(
         config,
@@ -285,10 +273,6 @@ def train_ablation(
     """Train the ablation of ``without_messages``, or continue it, and add its rows to the results of the run.
 
     The rows are returned; there are none if the run is not finished.
-
-    Raises:
-        DglcellError: there is a fault that the user can mend.
-        StoppedError: a signal came, and what is needed to continue is on disk.
     """
     ablation = without_messages(config, epochs)
     log.info("training %s for at most %d epochs", ablation.experiment.name, ablation.trainer.epochs)

@@ -43,12 +43,9 @@ def wait_for(path: Path, timeout: float) -> None:
     until = time.monotonic() + timeout
     while not path.exists():
         if time.monotonic() > until:
-            raise DataError(
-                f"the first process has not made '{path}' within `trainer.timeout`",
-                got=f"nothing after {timeout:,.0f} s",
-                do="see what it printed; where building only takes long, run `dglcell data build` before, or raise "
-                "`trainer.timeout`",
-            )
+            do = "see what it printed; run `dglcell data build` before, or raise `trainer.timeout`"
+            what = f"the first process has not made '{path}' within `trainer.timeout`"
+            raise DataError(what, got=f"nothing after {timeout:,.0f} s", do=do)
         time.sleep(POLL_SECONDS)
 
 

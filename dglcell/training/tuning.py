@@ -89,15 +89,11 @@ class Search:
         """
         base = load_config(experiment, overrides)
         if base.split.kind == "none":
-            raise ConfigError(
-                "a search needs a validation part", got="split.kind=none", do="choose another split for the search"
-            )
+            do = "choose another split for the search"
+            raise ConfigError("a search needs a validation part", got="split.kind=none", do=do)
         if base.trainer.devices * base.trainer.num_nodes > 1:
-            raise ConfigError(
-                "a search trains on one device",
-                got=f"trainer.devices={base.trainer.devices}, trainer.num_nodes={base.trainer.num_nodes}",
-                do="give trainer.devices=1, and start the same command several times to run trials at once",
-            )
+            do = "give trainer.devices=1, and start the same command several times to run trials at once"
+            raise ConfigError("a search trains on one device", do=do)
         for key, choices in space.items():
             for value in [choices["low"], choices["high"]] if isinstance(choices, dict) else choices:
                 load_config(experiment, [*overrides, override(key, value)])
@@ -162,10 +158,8 @@ class Search:
         storage = optuna.storages.JournalStorage(backend)
         study = optuna.create_study(storage=storage, study_name=self.name, direction="maximize", load_if_exists=True)
         if study.user_attrs.get("sha256", self._sha256) != self._sha256:
-            raise ConfigError(
-                f"'{self.folder}' holds trials of another experiment or other values",
-                do="give the same files and overrides, remove the folder, or set another experiment.name",
-            )
+            do = "give the same files and overrides, remove the folder, or set another experiment.name"
+            raise ConfigError(f"'{self.folder}' holds trials of another experiment or other values", do=do)
         study.set_user_attr("sha256", self._sha256)
         return study
 
@@ -200,11 +194,8 @@ class Search:
         scores = [row.metrics[HEADLINE[row.kind]] for row in rows if row.part == "validation"]
         score = float(np.mean(scores)) if scores else math.nan
         if math.isnan(score):
-            raise DataError(
-                "the score on the validation part is undefined",
-                got=f"run {config.run_directory}",
-                do="see its results.json; a larger validation part (`split`) or a smaller `optimizer.lr` may help",
-            )
+            do = "see its results.json; a larger validation part (`split`) or a smaller `optimizer.lr` may help"
+            raise DataError(f"the score of '{config.run_directory}' on the validation part is undefined", do=do)
         return score
 
     def _write_results(self, study: Any) -> None:
