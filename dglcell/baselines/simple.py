@@ -219,7 +219,7 @@ class Multiplicative(Baseline):
 
     def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
         """Learn from the labelled strains; missing labels (NaN) are ignored."""
-        strains, labels = labelled(refuse_activities(strains, "multiplicative"), y)
+        strains, labels = labelled(strains, y)
         self.wild_type = wild_type(strains, labels)
         relative, size = labels / self.wild_type, len(strains.names)
         single = np.flatnonzero(strains.num_deletions == 1)

@@ -187,13 +187,10 @@ def test_covariates_alone_are_for_the_ridges() -> None:
 @pytest.mark.parametrize("name", [name for name, family in ALL_BASELINES.items() if family.about == DELETIONS])
 def test_baselines_of_deletions_refuse_activities(name: str) -> None:
     problem = growth(60)
-    model = best_of(ALL_BASELINES[name], problem)
-    strains = problem.validation
+    model, strains = best_of(ALL_BASELINES[name], problem), problem.validation
     weak = replace(strains, activities=np.full(len(strains.targets), 0.5, np.float32))
-    with pytest.raises(DataError, match=r"cannot express activities[\s\S]*only delete genes[\s\S]*--with network"):
+    with pytest.raises(DataError, match=r"cannot express activities\n  do: .*--with network"):
         model.predict(weak)
-    with pytest.raises(DataError, match="cannot express activities"):
-        next(iter(ALL_BASELINES[name].fitted(replace(problem, train=weak, y_train=problem.y_validation))))
 
 
 def test_deletions_alone_have_no_baselines_of_activities() -> None:

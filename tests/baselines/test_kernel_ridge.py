@@ -120,20 +120,6 @@ def test_profiles_of_the_training_part_say_which_genes_are_alike() -> None:
     assert regression_metrics(model.predict(test), y[1200:])["pearson"] > 0.9
 
 
-def test_a_screen_of_few_queries_has_few_rows() -> None:
-    pairs = np.array([(query, gene) for query in (5, 9) for gene in range(10, 30)])
-    pairs[::2] = pairs[::2, ::-1]
-    found = kernel_ridge.PairMatrix.of(pairs_of(pairs, 30), np.arange(30))
-    assert found.rows.tolist() == [5, 9]
-
-
-def test_labels_without_spread_are_predicted_as_they_are() -> None:
-    pairs, _ = low_rank_pairs(0, genes=8)
-    strains = pairs_of(pairs, 8)
-    (model,) = fitted(strains, np.full(len(strains), 2.5), unlike(8), 1.0, (1.0,))
-    np.testing.assert_array_equal(model.predict(strains), 2.5)
-
-
 def test_it_says_where_it_does_not_apply() -> None:
     def why_not(strains: Strains) -> str | None:
         return KERNEL_RIDGE.why_not(problem_of(strains, np.ones(len(strains))))

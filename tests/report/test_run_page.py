@@ -14,7 +14,7 @@ from dglcell.cli import main
 from dglcell.metrics import format_metric
 from dglcell.report.page import write_page
 from dglcell.report.run_files import read_run
-from dglcell.report.run_page import page_content, write_report
+from dglcell.report.run_page import page_content
 from dglcell.runs.directory import RunDirectory
 from tests.report.invented import png_size
 from tests.report.pages import Page
@@ -137,15 +137,3 @@ def test_baselines_that_are_left_out_are_named_below_the_table(run: RunDirectory
     expected = "The baseline 'kernel ridge' is left out for fitness, because it would need more memory."
     assert content["lines_below"][-1] == expected
     assert content["cards"][0]["note"] == ""
-
-
-@pytest.mark.slow
-def test_thirty_thousand_test_strains_are_drawn(run: RunDirectory) -> None:
-    rng = np.random.default_rng(0)
-    for part in ("test", "validation"):
-        measured, predicted = rng.normal(size=(2, 30_000))
-        lines = [f"a;b,{y:.6g},{p:.6g}" for y, p in zip(measured, measured + predicted, strict=True)]
-        run.predictions(part).write_text("\n".join(["genes,measured_tau,predicted_tau", *lines]) + "\n")
-    run.results.write_text(run.results.read_text().replace('"fitness"', '"tau"'))
-    write_report(run.path)
-    Page(run.page).check()

@@ -8,19 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import pytorch_lightning as pl
 import torch
-from omegaconf import OmegaConf
 
-from dglcell.config.experiment import Config
-from dglcell.config.read import parse_config, to_yaml
 from dglcell.errors import CheckpointError
 from dglcell.nn.config import LINKS
 from dglcell.runs.directory import RunDirectory
-from dglcell.training.callbacks import CheckpointFiles, LossWatch
-from dglcell.training.checkpoint import SCHEMA_VERSION, ReadCheckpoint, load_trained, read_checkpoint
+from dglcell.training.callbacks import LossWatch
+from dglcell.training.checkpoint import load_trained, read_checkpoint
 from dglcell.training.run import train
-from tests.tiny import BARE, TINY, Tiny, history
+from tests.tiny import BARE, Tiny, history
 
 KEEPING = ("model.link=auto",)
 OPERATOR = ("model.name=set_operator", "model.local_heads=2")
@@ -41,39 +37,6 @@ def test_a_run_goes_on_and_predicts_with_what_its_checkpoint_keeps(
     assert LINKS[int(one["terms.link.codes"][0])] == "minimum"
 
 
-CONTENT = {
-    "state_dict": {"w": torch.arange(50_000.0)},
-    "dglcell": {
-        "schema": SCHEMA_VERSION,
-        "config": to_yaml(parse_config(OmegaConf.create(TINY), where="tests")),
-        **dict.fromkeys(("cell_sha256", "split_sha256", "gene_vocabulary_sha256"), "0" * 64),
-        "phenotypes": ["fitness"],
-        "units": [""],
-    },
-    "epoch": 0,
-    "pytorch-lightning_version": pl.__version__,
-    "loops": {"fit_loop": {}},
-    "callbacks": {},
-    "optimizer_states": [{"state": {}, "param_groups": []}],
-    "lr_schedulers": [],
-    "unfinished": None,
-    "rng": {"cpu": torch.get_rng_state()},
-}
-
-
-def write(path: Path, step: int = 0) -> Path:
-    CheckpointFiles().save_checkpoint({**CONTENT, "global_step": step}, path)
-    return path
-
-
-def test_what_was_written_is_read(tmp_path: Path) -> None:
-    path = write(tmp_path / "new/last.ckpt", 3)
-    assert [p.name for p in path.parent.iterdir()] == ["last.ckpt"]
-    content = CheckpointFiles().load_checkpoint(path)
-    assert torch.equal(content["state_dict"]["w"], CONTENT["state_dict"]["w"])
-    assert content["global_step"] == 3
-
-
 def test_a_continued_run_reads_its_checkpoint_once(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tiny.train(tmp_path, "trainer.epochs=1").directory
     loaded: list[object] = []
@@ -86,17 +49,6 @@ def test_a_continued_run_reads_its_checkpoint_once(tiny: Tiny, tmp_path: Path, m
     monkeypatch.setattr(torch, "load", note)
     tiny.train(tmp_path, "trainer.epochs=2", "trainer.checkpoint=best_loss")
     assert loaded.count(run.last) == 1
-
-
-def test_a_checkpoint_is_handed_over_once(tmp_path: Path) -> None:
-    path = write(tmp_path / "last.ckpt")
-    files = CheckpointFiles()
-    files.read = ReadCheckpoint(path)
-    content = files.read.content
-    path.unlink()
-    assert files.load_checkpoint(path) is content
-    with pytest.raises(AssertionError):
-        _ = files.read.content
 
 
 def watched(*losses: float) -> LossWatch:
@@ -144,7 +96,7 @@ def test_all_weights_are_taken(
     tiny: Tiny, first: RunDirectory, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="dglcell")
-    run = tiny.train(tmp_path, *STILL, "seed=1", f"start_from={first.path}").directory
+    run = tiny.train(tmp_path, *STILL, "seed=0", f"start_from={first.path.parent}/seed-${{seed}}").directory
     for name, weight in weights(first).items():
         torch.testing.assert_close(weights(run)[name], weight, rtol=0, atol=1e-20, msg=name)
     assert f"starting from the weights of '{first.last}' after 2 epochs" in caplog.text
@@ -173,14 +125,6 @@ def test_statistics_of_labels_are_those_of_the_new_run(tiny: Tiny, first: RunDir
     assert not torch.equal(begun["normaliser.scale"], weights(first)["normaliser.scale"])
 
 
-def test_the_path_may_contain_the_seed(
-    tiny: Tiny, first: RunDirectory, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", logger="dglcell")
-    tiny.train(tmp_path, *STILL, "seed=0", f"start_from={first.path.parent}/seed-${{seed}}")
-    assert f"starting from the weights of '{first.last}'" in caplog.text
-
-
 def test_strains_of_a_run_without_its_split_are_not_known(
     tiny: Tiny, first: RunDirectory, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -190,24 +134,18 @@ def test_strains_of_a_run_without_its_split_are_not_known(
     assert "is not known" in caplog.text
 
 
-def refused(config: Config, message: str) -> None:
-    """Check the error of a training, which leaves no file."""
+@pytest.mark.parametrize(
+    ("start", "keys", "message"),
+    [
+        (None, "cell.derived=[isoenzyme]", r"`start_from`: '.*' belongs to another cell graph\n  do: .*"),
+        (None, "model.hidden=4", r"`start_from`: no weight of '.*' fits this model\n  do: .*`model.hidden`"),
+        ("runs/frist", "seed=0", "run directory 'runs/frist' not found"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_leaves_no_file(
+    tiny: Tiny, first: RunDirectory, tmp_path: Path, start: str | None, keys: str, message: str
+) -> None:
+    config = tiny.config(tmp_path, *BARE, f"start_from={start or first.path}", keys)
     with pytest.raises(CheckpointError, match=message):
         train(config)
     assert not RunDirectory(config.run_directory).path.exists()
-
-
-def test_another_cell_graph_is_refused(tiny: Tiny, first: RunDirectory, tmp_path: Path) -> None:
-    options = (*BARE, f"start_from={first.path}", "cell.derived=[isoenzyme]")
-    message = r"`start_from`: '.*' belongs to another cell graph\n  got: .*\n  expected: .*, that of this run\n  do: .*"
-    refused(tiny.config(tmp_path, *options), message)
-
-
-def test_a_run_without_a_weight_that_fits_is_refused(tiny: Tiny, first: RunDirectory, tmp_path: Path) -> None:
-    options = (*BARE, f"start_from={first.path}", "model.hidden=4")
-    message = r"`start_from`: no weight of '.*' fits this model\n  got: .*\n  expected: .*\n  do: .*`model.hidden`"
-    refused(tiny.config(tmp_path, *options), message)
-
-
-def test_a_missing_run_is_refused_before_anything_is_read(tiny: Tiny, tmp_path: Path) -> None:
-    refused(tiny.config(tmp_path, *BARE, "start_from=runs/frist"), "run directory 'runs/frist' not found")

@@ -67,22 +67,6 @@ def test_a_job_that_was_started_again_waits_for_its_earlier_process(
         assert "which is written by process 7 on node1 (SLURM job 12), since 2026" in caplog.text
 
 
-def test_it_takes_the_run_over_where_its_earlier_process_lives_on(
-    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("SLURM_JOB_ID", "12")
-    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
-    caplog.set_level("INFO", "dglcell")
-    waits: list[float] = []
-    with owned(directory, waits.append):
-        assert LEASE_SECONDS <= sum(waits) < LEASE_SECONDS + 20
-        assert json.loads(directory.owner.read_text())["mark"] == mark_of(os.getpid())
-    assert (
-        "is taken over from process 7 on node1 (SLURM job 12), since 2026-01-02T03:04:05+00:00, which shall stop"
-        in (caplog.text)
-    )
-
-
 @pytest.mark.parametrize("launch", ["12 1 - node1 29500", "12 1 - node2 29501", "12 2 - - -", "12"])
 def test_another_process_of_the_same_start_or_a_later_one_keeps_the_run(
     directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, launch: str
@@ -126,12 +110,6 @@ def test_only_what_dead_processes_were_writing_is_removed(tiny: Tiny, tmp_path: 
     assert [path.exists() for path in (living, *dead)] == [True, False, False]
 
 
-def test_a_run_that_is_refused_by_its_configuration_leaves_nothing(tiny: Tiny, tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="not found"):
-        tiny.train(tmp_path / "runs", f"resume={tmp_path}/none.ckpt")
-    assert not (tmp_path / "runs").exists()
-
-
 ARGUMENTS = ["plot=false", "baselines=false", "trainer.epochs=1"]
 
 
@@ -141,28 +119,6 @@ def experiment(tmp_path: Path) -> Path:
     file = write_files(tmp_path / "files", tmp_path)
     assert main(["train", str(file), *ARGUMENTS]) == 0
     return file
-
-
-@pytest.mark.parametrize("store", [[], ["data.store=null"]], ids=["a named store", "the default store"])
-def test_an_edited_table_is_not_trained_on(
-    store: list[str],
-    experiment: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    store = [*store, f"paths.data={tmp_path}/data"]
-    assert main(["train", str(experiment), *ARGUMENTS, *store, "seed=1"]) == 0
-    table = experiment.with_name("strains.csv")
-    table.write_text(table.read_text().replace(",0.", ",100."))
-    capsys.readouterr()
-    assert main(["train", str(experiment), *ARGUMENTS, *store, "seed=2"]) == 2
-    said = capsys.readouterr().err
-    assert f"error: '{table}' has changed since the store '{tmp_path}/" in said
-    assert "' was built from it\n  got:      sha256 " in said
-    assert "do:       build it anew with `dglcell data build FILE --overwrite`" in said
-    assert main(["train", str(experiment), *ARGUMENTS, *store, "seed=1", "trainer.epochs=2"]) == 0
-    assert "has changed since the store" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -215,41 +216,30 @@ def test_a_signal_that_something_has_swallowed_ends_what_begins_next() -> None:
 STEP = {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "one", "SLURM_STEP_NUM_TASKS": "4"}
 
 
-def test_a_fitting_job_passes() -> None:
-    check_allocation(TrainerConfig(devices=2, num_nodes=2), STEP | {"SLURM_NNODES": "2", "SLURM_NTASKS": "4"})
-    check_allocation(TrainerConfig(), {"SLURM_JOB_ID": "7", "SLURM_NNODES": "1", "SLURM_NTASKS": "1"})
+ONE = {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "one", "SLURM_NNODES": "1"}
+ALLOCATIONS: list[tuple[dict[str, Any], dict[str, str], str | None]] = [
+    ({"devices": 2, "num_nodes": 2}, STEP | {"SLURM_NNODES": "2", "SLURM_NTASKS": "4"}, None),
+    ({}, ONE | {"SLURM_NTASKS": "1"}, None),
+    ({"devices": 8}, {}, None),
+    ({"devices": 8}, ONE | {"SLURM_JOB_NAME": "interactive", "SLURM_NTASKS": "1"}, None),
+    ({"devices": 2, "num_nodes": 2}, STEP | {"SLURM_NNODES": "1", "SLURM_NTASKS": "4"}, "4 tasks on 1 nodes"),
+    ({"devices": 2, "num_nodes": 2}, STEP | {"SLURM_NNODES": "2", "SLURM_NTASKS": "1"}, "1 tasks on 2 nodes"),
+    ({"devices": 2}, ONE | {"SLURM_NTASKS": "2"}, "starts one process where the experiment needs several"),
+    ({"devices": 64}, STEP | ONE | {"SLURM_NTASKS": "64", "SLURM_GPUS_ON_NODE": "64"}, "64 GPUs on this node"),
+    ({"devices": 64, "accelerator": "gpu"}, STEP | ONE | {"SLURM_NTASKS": "64"}, "0 GPUs on this node"),
+    ({"devices": 64, "accelerator": "cpu"}, STEP | ONE | {"SLURM_NTASKS": "64", "SLURM_GPUS_ON_NODE": "64"}, None),
+]
 
 
-def test_outside_slurm_and_in_its_shells_there_is_nothing_to_compare() -> None:
-    check_allocation(TrainerConfig(devices=8), {})
-    shell = {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "interactive", "SLURM_NTASKS": "1"}
-    check_allocation(TrainerConfig(devices=8), shell)
-
-
-@pytest.mark.parametrize(("nodes", "tasks"), [(1, 4), (2, 8), (2, 1)])
-def test_other_numbers_are_refused_with_both(nodes: int, tasks: int) -> None:
-    environment = STEP | {"SLURM_NNODES": str(nodes), "SLURM_NTASKS": str(tasks)}
-    with pytest.raises(ConfigError) as error:
-        check_allocation(TrainerConfig(devices=2, num_nodes=2), environment)
-    assert f"got:      {tasks} tasks on {nodes} nodes from SLURM" in str(error.value)
-    assert "expected: 4 tasks on 2 nodes: `trainer.devices: 2`, `trainer.num_nodes: 2`" in str(error.value)
-
-
-def test_a_script_without_srun_is_refused() -> None:
-    environment = {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "one", "SLURM_NNODES": "1", "SLURM_NTASKS": "2"}
-    with pytest.raises(ConfigError, match="starts one process where the experiment needs several"):
-        check_allocation(TrainerConfig(devices=2), environment)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there are GPUs here")
-@pytest.mark.parametrize(("accelerator", "given"), [("auto", "4"), ("gpu", "4"), ("gpu", "")])
-def test_a_job_never_trains_on_cpus_because_torch_sees_no_gpu(accelerator: str, given: str) -> None:
-    environment = STEP | {"SLURM_NNODES": "1", "SLURM_NTASKS": "4"} | ({"SLURM_GPUS_ON_NODE": given} if given else {})
-    with pytest.raises(ConfigError) as error:
-        check_allocation(TrainerConfig(devices=4, accelerator=accelerator), environment)
-    assert f"got:      {given or 0} GPUs on this node from SLURM, 0 that torch sees" in str(error.value)
-    assert "expected: 4 GPUs: `trainer.devices: 4`" in str(error.value)
-    check_allocation(TrainerConfig(devices=4, accelerator="cpu"), environment)
+@pytest.mark.parametrize(("keys", "environment", "said"), ALLOCATIONS)
+def test_a_job_has_the_processes_and_gpus_of_its_experiment(
+    keys: dict[str, Any], environment: dict[str, str], said: str | None
+) -> None:
+    if said is None:
+        check_allocation(TrainerConfig(**keys), environment)
+        return
+    with pytest.raises(ConfigError, match=said):
+        check_allocation(TrainerConfig(**keys), environment)
 
 
 SIZES = (3, 0, 2)
@@ -270,12 +260,6 @@ def test_ranks_with_different_numbers_of_rows_see_all_of_them(tmp_path: Path) ->
     expected = torch.tensor([[0.0, 1], [2, 3], [4, 5], [200, 201], [202, 203]])
     for rank in range(len(SIZES)):
         assert torch.equal(torch.load(tmp_path / f"{rank}.pt"), expected)
-
-
-def test_a_single_process_gets_its_own_rows() -> None:
-    rows = torch.ones(3, 2)
-    assert collect_rows(rows) is rows
-    leave_group()
 
 
 MODELS = {
@@ -317,13 +301,6 @@ def test_no_tensor_of_a_task_stays_behind(tiny: Tiny, tmp_path: Path, options: l
     task = make_task(config, prepare(config, command="tests"), RunDirectory(tmp_path))
     assert len(left_behind(task)) > 20
     assert left_behind(task.to("meta")) == []
-
-
-def test_a_tensor_that_is_not_registered_is_found(tiny: Tiny, tmp_path: Path) -> None:
-    config = tiny.config(tmp_path)
-    task = make_task(config, prepare(config, command="tests"), RunDirectory(tmp_path))
-    task.model.incidence = {"gene": torch.zeros(2)}
-    assert left_behind(task.to("meta")) == ["._modules['model'].incidence['gene']"]
 
 
 def test_batches_are_gathered_on_the_device_of_their_rank(tiny: Tiny, tmp_path: Path) -> None:
