@@ -22,7 +22,7 @@ from dglcell.errors import CheckpointError, DglcellError, StoppedError, listing
 from dglcell.files.atomic import atomic_file
 from dglcell.files.owner import refuse_if_taken_over
 from dglcell.runs.directory import RunDirectory
-from dglcell.training.checkpoint import ReadCheckpoint, read_checkpoint
+from dglcell.training.checkpoint import read_checkpoint
 from dglcell.training.distributed import HostGroup
 from dglcell.training.signals import StopSignals
 
@@ -30,13 +30,7 @@ log = logging.getLogger("dglcell")
 
 
 class CheckpointFiles(CheckpointIO):
-    """Write and read the checkpoints of a run for Lightning.
-
-    Attributes:
-        read: a checkpoint whose content is in memory already; Lightning gets it when it asks for the file.
-    """
-
-    read: ReadCheckpoint | None = None
+    """Write and read the checkpoints of a run for Lightning."""
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
@@ -55,19 +49,13 @@ class CheckpointFiles(CheckpointIO):
         except (OSError, RuntimeError) as error:
             # The error of torch only says that a position is unexpected; the exception behind it has the reason.
             reason = error.__context__ if isinstance(error.__context__, OSError) else error
-            raise CheckpointError(
-                f"checkpoint '{path}' cannot be written",
-                got=reason,
-                do="make room or choose another `paths.runs`; "
-                "the same command goes on from the last checkpoint that was written",
-            ) from error
+            do = "make room or choose another `paths.runs`; the same command goes on from the last checkpoint"
+            raise CheckpointError(f"checkpoint '{path}' cannot be written", got=reason, do=do) from error
 
     def load_checkpoint(
         self, path: str | os.PathLike[str], map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
         """Return the content of a checkpoint, on the host."""
-        if self.read is not None and self.read.path == Path(path):
-            return self.read.take()
         return read_checkpoint(Path(path))
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
@@ -211,12 +199,9 @@ class Preemption(Callback):
         first = min(found, key=lambda bad: bad.batch)
         strains = [strain for bad in found if bad.batch == first.batch for strain in bad.strains]
         where = f"step {first.step}, batch {first.batch}: strains {listing(strains, 20)} of the store"
-        return DglcellError(
-            f"the training loss is not finite in epoch {first.epoch}",
-            got=f"{first.loss} in {where}",
-            do="lower `optimizer.lr`, set `trainer.gradient_clip_val`, or look for outliers with `dglcell data stats`; "
-            "the checkpoints of earlier epochs are kept",
-        )
+        do = "lower `optimizer.lr`, set `trainer.gradient_clip_val`, or look for outliers with `dglcell data stats`"
+        what = f"the training loss is not finite in epoch {first.epoch}"
+        return DglcellError(what, got=f"{first.loss} in {where}", do=f"{do}; earlier checkpoints are kept")
 
     def on_load_checkpoint(self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
         """Let the loader begin after the batches that are done."""

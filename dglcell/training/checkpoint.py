@@ -39,6 +39,7 @@ class ReadCheckpoint:
         to_continue: whether it must have what a run needs to go on, beside what predictions need.
 
     Attributes:
+        content: what the file holds.
         config: validated configuration of its run.
         cell_sha256, split_sha256, gene_vocabulary_sha256: hashes of the run's cell graph, split and gene vocabulary.
         phenotypes, units: T names, and T units.
@@ -53,8 +54,7 @@ class ReadCheckpoint:
 
     def __init__(self, path: Path, *, to_continue: bool = True) -> None:
         self.path = path
-        content = read_checkpoint(path)
-        self._content: dict[str, Any] | None = content
+        self.content = content = read_checkpoint(path)
         continuing = ("loops", "callbacks", "optimizer_states", "lr_schedulers", "unfinished", "rng")
         wanted = ("epoch", "global_step", *(continuing if to_continue else ()))
         missing = [name for name in wanted if name not in content]
@@ -74,17 +74,6 @@ class ReadCheckpoint:
             raise refuse(path, "is damaged: it describes its run wrongly", " ".join(str(error).split())) from error
         self.epoch, self.global_step = int(content["epoch"]), int(content["global_step"])
         self.unfinished = content.get("unfinished") is not None
-
-    @property
-    def content(self) -> dict[str, Any]:
-        """Return the content of the checkpoint, which is there until it is taken."""
-        assert self._content is not None
-        return self._content
-
-    def take(self) -> dict[str, Any]:
-        """Return the content and keep it here no longer, so that its memory is free once the caller is done with it."""
-        content, self._content = self.content, None
-        return content
 
 
 def refuse(path: Path, what: str, got: object = None, expected: object = None) -> CheckpointError:
@@ -184,7 +173,7 @@ def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: C
         raise CheckpointError(f"run directory '{directory.path}' not found", do="give the path that `train` printed")
     path = directory.checkpoint(checkpoint or read_run_config(directory)["trainer"]["checkpoint"])
     read = ReadCheckpoint(path, to_continue=False)
-    state = read.take()["state_dict"]
+    state = read.content["state_dict"]
     cell = cell or cell_of_run(directory)
     if cell.sha256 != read.cell_sha256:
         cells = (f"cell {sha256[:12]}" for sha256 in (cell.sha256, read.cell_sha256))

@@ -128,10 +128,6 @@ def evaluate_run(path: Path, checkpoint: str | None = None) -> list[ResultRow]:
     prepared = prepare_run(config, directory, "dglcell evaluate", continued=True)
     if trained.split_sha256 != prepared.split.sha256:
         raise refuse(trained.path, "was trained on another split, so that it may have seen what it is tested on")
-    if config.data.eval_batch_size is None:
-        # The batch of the training may be too large here, because this machine may be another one.
-        size = trained.model.to(device_here(config.trainer.accelerator)).fitting_batch(config.data.batch_size)
-        config = dataclasses.replace(config, data=dataclasses.replace(config.data, eval_batch_size=size))
     baselines = kept_baselines(directory, prepared.cell) if directory.baselines.is_file() else Baselines()
     found = evaluate_parts(config, prepared, trained, baselines)
     return found.rows + ablation_rows(path, prepared.split.sha256)

@@ -29,6 +29,7 @@ from dglcell.config.experiment import Config
 from dglcell.config.read import without_secrets
 from dglcell.data.config import EVALUATED, PARTS, TRAIN
 from dglcell.data.datamodule import StrainDataModule
+from dglcell.data.dataset import Normaliser
 from dglcell.data.split import Split
 from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import CheckpointError, ConfigError, MissingDependencyError, StoppedError, count, listing
@@ -259,7 +260,7 @@ def take_weights(read: ReadCheckpoint, model: StrainModel, prepared: Prepared) -
     if read.cell_sha256 != prepared.cell.sha256:
         what = f"`start_from`: '{path}' belongs to another cell graph"
         raise CheckpointError(what, do="give both experiments the same `cell`")
-    state = {name.removeprefix(MODEL): tensor for name, tensor in read.take()["state_dict"].items()}
+    state = {name.removeprefix(MODEL): tensor for name, tensor in read.content["state_dict"].items()}
     own = dict(model.named_parameters())
     fresh = [name for name, weight in own.items() if name not in state or state[name].shape != weight.shape]
     if all(own[name].ndim < 2 for name in own.keys() - set(fresh)):  # a single bias is no start
@@ -308,8 +309,9 @@ def make_task(
     dataset, settings = prepared.dataset, config.trainer
     torch.manual_seed(config.seed)
     model = make_model(config.model, ResidentCell.of(prepared.cell), len(dataset.phenotypes), prepared.features)
-    config.loss.check_labels(prepared.labels(), tuple(dataset.phenotypes))
-    normaliser = prepared.normaliser(config.data.normalise)
+    labels_ST, phenotypes = dataset.labels, tuple(dataset.phenotypes)
+    config.loss.check_labels(labels_ST[torch.cat([*prepared.parts.values()])], phenotypes)
+    normaliser = Normaliser.fit(labels_ST[prepared.parts["train"]], phenotypes, config.data.normalise)
     if checkpoint is None:
         strains = dataset.take(prepared.parts["train"])
         columns = zip(dataset.kinds, strains.labels.unbind(1), strict=True)
@@ -320,7 +322,7 @@ def make_task(
     task = StrainTask(
         model,
         normaliser,
-        tuple(dataset.phenotypes),
+        phenotypes,
         kinds=dataset.kinds,
         loss=make_loss(config.loss, settings.epochs, config.data.batch_size),
         optimizer=config.optimizer,
@@ -370,9 +372,6 @@ def fit(
         StoppedError: a signal came.
         DglcellError: another process has ended.
     """
-    files = trainer.strategy.checkpoint_io
-    assert isinstance(files, CheckpointFiles)
-    files.read = checkpoint
     # A signal after the last epoch stops the run, but the tracked run counts as finished.
     with warnings.catch_warnings(), signals.noted(), tracked(config, directory) as logger:
         quieten()

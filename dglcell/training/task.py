@@ -10,7 +10,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pytorch_lightning as pl
@@ -89,15 +88,6 @@ def say_epoch(line: str, done: float, *, in_place: bool) -> None:
     print(line, end=end, flush=True)
 
 
-@dataclass
-class _Recorded:
-    """Hold a recorded step: what it depends on beside the batch, where its batch lies, and how to do it."""
-
-    key: Hashable
-    batch: Strains
-    replay: Replay
-
-
 class WholeStep:
     """Do training steps, by a recorded one as soon as one is worth it: forward, backward and the optimiser's step.
 
@@ -120,7 +110,8 @@ class WholeStep:
     ) -> None:
         self._work, self._record, self._aside = work, record, aside
         self._seen: Counter[Hashable] = Counter()
-        self._recorded: dict[Hashable, _Recorded] = {}
+        #: shapes of a batch → what its step depends on beside it, where the batch lies, and how to do the step
+        self._recorded: dict[Hashable, tuple[Hashable, Strains, Replay]] = {}
         self._gave_up = False
 
     def __call__(self, batch: Strains, key: Hashable) -> list[Tensor]:
@@ -134,7 +125,7 @@ class WholeStep:
             return list(self._work(batch))
         shapes = tuple(tensor.shape for tensor in tensors_of(batch))
         known = self._recorded.get(shapes)
-        if known is None or known.key != key:
+        if known is None or known[0] != key:
             self._seen[shapes, key] += 1
             left = WORTH - self._seen[shapes, key]
             if left >= 0:
@@ -142,15 +133,16 @@ class WholeStep:
             known = self._record_step(shapes, batch, key)
             if known is None:
                 return list(self._work(batch))
-        for mine, theirs in zip(tensors_of(known.batch), tensors_of(batch), strict=True):
+        _, own, replay = known
+        for mine, theirs in zip(tensors_of(own), tensors_of(batch), strict=True):
             mine.copy_(theirs)
-        return [result.clone() for result in known.replay()]
+        return [result.clone() for result in replay()]
 
-    def _record_step(self, shapes: Hashable, batch: Strains, key: Hashable) -> _Recorded | None:
+    def _record_step(self, shapes: Hashable, batch: Strains, key: Hashable) -> tuple[Hashable, Strains, Replay] | None:
         self._recorded.pop(shapes, None)  # its memory is free for the next
         own = batch.map(torch.clone)
         try:
-            self._recorded[shapes] = _Recorded(key, own, self._record(self._work, own))
+            self._recorded[shapes] = key, own, self._record(self._work, own)
         except RuntimeError as error:
             log.info("steps are launched one by one; a CUDA graph cannot hold them: %s", str(error).partition("\n")[0])
             self._gave_up = True
@@ -311,11 +303,11 @@ class StrainTask(pl.LightningModule):
             loss = self._loss(prediction, labels_ST)
         self._terms["validation"] = list(loss.terms)
         losses = torch.stack([loss.total, *loss.terms.values(), torch.ones_like(loss.total)]).double()[None]
-        self._epoch_metrics = self._measure("validation", losses)[2]
+        self._epoch_metrics = self._measure("validation", losses)
 
     def on_train_epoch_end(self) -> None:
         """Write the figures of the epoch to its record and log them at once, so that they are one row of any logger."""
-        metrics = self._measure("train")[2]
+        metrics = self._measure("train")
         seconds = time.perf_counter() - self._started
         metrics |= {"learning_rate": float(self._learning_rate), "seconds": seconds, **self._epoch_metrics}
         self.log_dict(metrics, logger=False)
@@ -339,47 +331,32 @@ class StrainTask(pl.LightningModule):
         if not isinstance(scheduler, ReduceLROnPlateau):
             scheduler.step()
 
-    def _measure(self, part: str, losses: Tensor | None = None) -> tuple[Tensor, Tensor, dict[str, float]]:
-        """Return predictions and labels [S, T] of all ranks in original units, and the metrics of the epoch.
-
-        Args:
-            losses: losses as for ``_name_metrics``; None for those of the batches of all ranks.
-        """
-        outputs, labels, of_batches = self._seen_rows(part)
-        outputs_ST, labels_ST = collect_rows(outputs), collect_rows(labels)
-        losses = collect_rows(of_batches) if losses is None else losses
-        self._seen[part].clear()
-        targets_ST = self.normaliser.normalise(labels_ST)
-        expected_ST, restored_ST = self.normaliser.expect(outputs_ST), self.normaliser.restore(outputs_ST)
-        scores = []
-        for t, kind in enumerate(self.kinds):
-            predicted, measured = restored_ST[:, t].cpu(), labels_ST[:, t].cpu()
-            original = regression_metrics(predicted, measured)
-            if kind == CLASSIFICATION:
-                original |= classification_metrics(predicted, measured)
-            scores.append((original, error_metrics(expected_ST[:, t].cpu(), targets_ST[:, t].cpu())))
-        return restored_ST, labels_ST, self._name_metrics(part, losses, scores)
-
-    def _name_metrics(
-        self, part: str, losses: Tensor, scores: list[tuple[dict[str, float], dict[str, float]]]
-    ) -> dict[str, float]:
+    def _measure(self, part: str, losses: Tensor | None = None) -> dict[str, float]:
         """Return the metrics of an epoch by their names.
 
         Args:
-            losses: a row per batch; the last column holds the numbers of labels.
-            scores: scores of each phenotype in original and in normalised units.
+            losses: a row per batch, whose last column holds the numbers of labels; None for those of all batches.
         """
-        *totals, present = losses.sum(0).tolist()
+        outputs, labels, of_batches = self._seen_rows(part)
+        outputs_ST, labels_ST = collect_rows(outputs), collect_rows(labels)
+        *totals, present = (collect_rows(of_batches) if losses is None else losses).sum(0).tolist()
+        self._seen[part].clear()
         names = [f"{part}/loss", *(f"{part}/loss/{term}" for term in self._terms[part])]
         metrics = {name: total / max(present, 1.0) for name, total in zip(names, totals, strict=True)}
-        means: dict[str, list[float]] = {}
-        for name, (original, normalised) in zip(self.phenotypes, scores, strict=True):
+        targets_ST, means = self.normaliser.normalise(labels_ST).cpu(), dict[str, list[float]]()
+        expected_ST, restored_ST = (of(outputs_ST).cpu() for of in (self.normaliser.expect, self.normaliser.restore))
+        labels_ST = labels_ST.cpu()
+        for t, (name, kind) in enumerate(zip(self.phenotypes, self.kinds, strict=True)):
+            original = regression_metrics(restored_ST[:, t], labels_ST[:, t])
+            if kind == CLASSIFICATION:
+                original |= classification_metrics(restored_ST[:, t], labels_ST[:, t])
+            normalised = error_metrics(expected_ST[:, t], targets_ST[:, t])
             metrics |= {f"{part}/{name}/{metric}": value for metric, value in original.items()}
             metrics |= {f"{part}/{name}/normalised/{metric}": value for metric, value in normalised.items()}
             for metric in [m for m in ("pearson", "average_precision") if m in original]:
                 means.setdefault(metric, []).append(original[metric])
         finite = {metric: [value for value in values if math.isfinite(value)] for metric, values in means.items()}
-        return metrics | {f"{part}/{metric}": sum(of) / len(of) if of else math.nan for metric, of in finite.items()}
+        return metrics | {f"{part}/{metric}": sum(of) / max(len(of), 1) for metric, of in finite.items()}
 
     def configure_optimizers(self) -> Any:
         """Make optimiser and schedule."""

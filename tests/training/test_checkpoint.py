@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -35,20 +34,6 @@ def test_a_run_goes_on_and_predicts_with_what_its_checkpoint_keeps(
     assert history(whole) == history(again)
     assert len(one["terms.link.measured.genes"]) > 0
     assert LINKS[int(one["terms.link.codes"][0])] == "minimum"
-
-
-def test_a_continued_run_reads_its_checkpoint_once(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = tiny.train(tmp_path, "trainer.epochs=1").directory
-    loaded: list[object] = []
-    load = torch.load
-
-    def note(path: Path, *arguments: Any, **options: Any) -> Any:
-        loaded.append(path)
-        return load(path, *arguments, **options)
-
-    monkeypatch.setattr(torch, "load", note)
-    tiny.train(tmp_path, "trainer.epochs=2", "trainer.checkpoint=best_loss")
-    assert loaded.count(run.last) == 1
 
 
 def watched(*losses: float) -> LossWatch:
