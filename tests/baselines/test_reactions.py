@@ -119,12 +119,6 @@ def batch_of(strains: Strains) -> GenotypeBatch:
     return GenotypeBatch.from_lists([genes.tolist() for genes in np.split(strains.targets, strains.offsets[1:-1])])
 
 
-def test_strains_of_which_no_part_grows_less_than_the_wild_type_have_its_value() -> None:
-    reactions = core()[1]
-    healthy = UntrainedBound(reactions).fit(invented(0, 20), np.full(20, 1.2))
-    assert healthy.predict(invented(1, 30)).tolist() == [1.0] * 30
-
-
 @pytest.mark.parametrize("own", [0.1, 0.5, 1.0])
 def test_the_kernel_is_tanimotos_and_a_covariance(own: float) -> None:
     reactions, strains = core()[1], invented(0, 80)

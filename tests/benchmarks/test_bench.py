@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from benchmarks.bench import TOLERANCE, check, main
 from benchmarks.cells import generated_cell
 from benchmarks.methods import Method, MethodSpec, UnsupportedError, choose_methods, methods, training_step
 from benchmarks.workload import Workload, hub_workload
-from dglcell.errors import ConfigError, MissingDependencyError
+from dglcell.errors import ConfigError
 from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.kernels.spmm import KERNELS
 
@@ -66,14 +65,6 @@ def test_every_kernel_is_tried_and_names_may_be_short() -> None:
     assert [spec.name for spec in choose_methods(["node_mask", "edge_subgraph"])] == ["node_mask:auto", "edge_subgraph"]
     with pytest.raises(ConfigError, match=r"unknown method\n  got:      magic\n  expected: all, pyg_spmm, "):
         choose_methods(["magic"])
-
-
-def test_a_missing_torch_geometric_says_what_to_install(cell: CellGraph, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("benchmarks.pyg")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "torch_geometric", None)
-    with pytest.raises(MissingDependencyError, match=r"install dglcell\[bench\]"):
-        choose_methods(["pyg_spmm"])[0].build(hub_workload(cell, "gin"), "cpu")
 
 
 def test_weighted_edges_are_beyond_the_peers(cell: CellGraph) -> None:

@@ -85,12 +85,6 @@ def test_a_line_has_the_mean_within_covariates() -> None:
     ]
 
 
-def test_blocks_are_brought_together() -> None:
-    rows = [row("a", "validation", 0.1), row("a", "test", 0.1), row("b", "validation", 0.2)]
-    models = [line.split()[-7] for line in format_results_table(rows).splitlines()[1:-1] if line.strip()]
-    assert models == ["a", "b", "a"]
-
-
 def class_row(model: str, part: str, value: float, phenotype: str = "lethal") -> ResultRow:
     metrics = {
         "n": 500,

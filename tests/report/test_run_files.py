@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 
 import pytest
 
@@ -25,13 +24,6 @@ def test_the_files_of_a_run_are_read(tiny_run: RunDirectory) -> None:
     assert files.best_epoch == json.loads(tiny_run.results.read_text())["epoch"] + 1
     assert "240 train, 30 validation, 30 test (random split) · cell: 137 genes, " in files.size_line
     assert files.training_line.endswith(" s on cpu")
-
-
-def test_a_missing_directory_and_another_one(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"run directory '.*nowhere' not found\n  do:       give the path"):
-        read_run(tmp_path / "nowhere")
-    with pytest.raises(CheckpointError, match=r"is not a run directory\n  expected: a directory with config.yaml"):
-        read_run(tmp_path)
 
 
 def test_an_unfinished_run(run: RunDirectory, capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,12 +56,6 @@ def test_a_run_without_predictions(run: RunDirectory, part: str) -> None:
     with pytest.raises(CheckpointError, match=message):
         read_run(run.path)
     assert read_run(run.path, parts=()).predictions == {}
-
-
-def test_an_incomplete_directory(run: RunDirectory) -> None:
-    run.environment.unlink()
-    with pytest.raises(CheckpointError, match=r"is not a complete run directory\n  expected: environment\.json"):
-        read_run(run.path)
 
 
 DOSES = "genes,names,activities,medium,measured_y,predicted_y\n"

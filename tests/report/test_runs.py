@@ -27,7 +27,7 @@ def folder(tiny_run: RunDirectory, tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
-def test_states_and_scores(folder: Path) -> None:
+def test_states_and_scores(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = find_runs(folder)
     states = [(run.state, run.epochs, run.planned) for run in runs]
     assert states == [("finished", 2, 2), ("stopped", 1, 2), ("damaged", 0, 0)]
@@ -38,6 +38,8 @@ def test_states_and_scores(folder: Path) -> None:
     assert first.split()[4:6] == ["fitness", "r"]
     assert second.split() == ["seed-1", "stopped", "1/2"]
     assert third.split() == ["seed-2", "damaged", "0/?"]
+    assert main(["runs", str(folder)]) == 0
+    assert capsys.readouterr().out == format_runs(runs) + "\n"
 
 
 def test_it_fits_a_terminal(tiny_run: RunDirectory) -> None:
@@ -49,11 +51,6 @@ def test_it_fits_a_terminal(tiny_run: RunDirectory) -> None:
     text = format_runs([replace(run, path=Path("runs/tiny/seed-0"), files=files)])
     assert max(map(len, text.splitlines())) <= 80
     assert " ".join(text.split()).endswith("the best two")
-
-
-def test_the_verb_prints_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["runs", str(folder)]) == 0
-    assert capsys.readouterr().out == format_runs(find_runs(folder)) + "\n"
 
 
 def test_nothing_to_show(tmp_path: Path) -> None:

@@ -18,13 +18,12 @@ import torch
 import dglcell
 from dglcell.baselines.fit import ALL_BASELINES
 from dglcell.baselines.problem import ANY, DELETIONS
-from dglcell.baselines.simple import AdditiveRidge
 from dglcell.cli import main
 from dglcell.config.read import load_config
 from dglcell.data.columns import COVARIATE, Column
 from dglcell.data.strains import Strains
 from dglcell.errors import CheckpointError, ConfigError
-from dglcell.metrics import ResultRow, regression_metrics
+from dglcell.metrics import ResultRow
 from dglcell.prediction.export import About, export
 from dglcell.report.panels import described
 from dglcell.report.run_files import read_doses, read_predictions, read_run
@@ -132,17 +131,6 @@ def test_a_table_has_three_rows_and_predict_names_the_best(tiny_run: RunDirector
     np.testing.assert_array_equal(values["best"], values[choice["by"]])
 
 
-@pytest.mark.parametrize("way", WAYS[1:])
-def test_each_predicts_what_it_was_evaluated_with(tiny_run: RunDirectory, way: str) -> None:
-    predictor = dglcell.load(tiny_run.path, predict_with=way)
-    tested = pd.read_csv(tiny_run.predictions("test"))
-    error = np.abs(predictor.predict(tested[["genes"]]).predicted_fitness - tested.measured_fitness).mean()
-    rows = {row.model: row for row in read_run(tiny_run.path).rows if row.part == "test"}
-    found = dglcell.evaluate(predictor, tested.rename(columns={"measured_fitness": "fitness"}))
-    assert found.model[0] in rows
-    assert error == pytest.approx(rows[found.model[0]].metrics["mae"], rel=1e-4)
-
-
 def test_the_predictions_of_a_run_are_those_of_what_predicts(tiny_run: RunDirectory) -> None:
     tested = pd.read_csv(tiny_run.predictions("test"))
     best, network = (dglcell.load(tiny_run.path, predict_with=way).predict(tested[["genes"]]) for way in WAYS[:2])
@@ -166,19 +154,6 @@ def test_the_first_line_and_a_column_say_what_predicts(
     found = list(csv.DictReader(output.open()))
     assert list(found[0]) == ["gene_1", "gene_2", "predicted_by", "predicted_fitness"]
     assert {line["predicted_by"] for line in found} == {name}
-
-
-def test_designs_say_what_predicts(run: RunDirectory, tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    output, genes = tmp_path / "next.parquet", tmp_path / "genes.txt"
-    genes.write_text("b0008\nb0727\nb2464\n")
-    command = ["predict", str(run.path), "--all-pairs", "--genes", str(genes), "-o", str(output)]
-    assert main([*command, "--with", "baseline", "--top", "2"]) == 0
-    found = pd.read_parquet(output)
-    pairs = found[["gene_1", "gene_2"]].to_numpy().tolist()
-    expected = dglcell.load(run.path, predict_with="baseline").predict(pairs)
-    assert set(found.predicted_by) == set(expected.predicted_by)
-    np.testing.assert_allclose(found.predicted_fitness, expected.predicted_fitness, rtol=1e-6)
 
 
 def test_baselines_are_fitted_once_a_run(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,10 +203,6 @@ def test_an_exported_model_predicts_what_its_run_does(tiny_run: RunDirectory, tm
         pd.testing.assert_frame_equal(found, expected)
 
 
-def test_a_model_of_this_package_predicts_by_its_network() -> None:
-    assert dglcell.load("ecoli-core").predict(STRAINS).predicted_by[0] == "hetero_cell"
-
-
 def test_a_table_that_has_the_column_is_refused(
     tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -248,16 +219,6 @@ def test_baselines_see_the_training_part_and_nothing_else(prepared: Prepared) ->
     mean = float(dataset.labels[parts["train"]].double().mean())
     test = dataset.labels[parts["test"], 0].double()
     assert rows["training mean", "test"].metrics["mse"] == pytest.approx(float((test - mean).square().mean()))
-    everything = dataset.numpy()
-    strains = {name: everything.take(numbers.numpy()) for name, numbers in parts.items()}
-    labels = {name: dataset.labels[numbers, 0].numpy() for name, numbers in parts.items()}
-    candidates = []
-    for alpha in (0.1, 1.0, 10.0, 100.0, 1000.0):
-        ridge = AdditiveRidge(alpha).fit(strains["train"], labels["train"])
-        metrics = {p: regression_metrics(ridge.predict(strains[p]), labels[p]) for p in ("validation", "test")}
-        candidates.append(metrics)
-    chosen = min(candidates, key=lambda metrics: metrics["validation"]["mse"])
-    assert rows["additive ridge", "test"].metrics == pytest.approx(chosen["test"])
     assert {model for model, _ in rows} == {name for name, of in ALL_BASELINES.items() if of.about in (ANY, DELETIONS)}
 
 

@@ -72,23 +72,6 @@ def test_the_best_trial_becomes_an_experiment(
     assert len({row["optimizer.lr"] for row in table(folder)}) == 4
 
 
-def test_a_trial_that_a_signal_stopped_is_continued(
-    tiny: Tiny, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names: list[str] = []
-
-    def stopped(config: Any, command: str, signals: Any) -> RunResult:
-        names.append(config.experiment.name)
-        raise StoppedError(15)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(tuning, "train", stopped)
-        with pytest.raises(StoppedError):
-            search(tiny, space, tmp_path / "runs").run(1, "tests")
-    search(tiny, space, tmp_path / "runs").run(1, "tests")
-    assert (tmp_path / "runs" / names[0] / "seed-0" / "results.json").exists()
-
-
 def test_a_trial_that_fails_is_left_out_unless_nothing_works(
     tiny: Tiny, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
