@@ -33,41 +33,36 @@ BARE = ("plot=false", "baselines=false")
 JOURNAL, TABLE, BEST = "trials.log", "trials.csv", "best.yaml"
 
 
-Choices = list[Any] | dict[str, Any]
-"""A key has one of these values, or a number from ``low`` to ``high``, both included, which is whole if both ends are;
-with ``log`` numbers are drawn evenly on a logarithmic scale."""
-
-Space = Mapping[str, Choices]
-"""A space maps dotted keys to the values among which a search chooses."""
+Space = Mapping[str, list[Any] | dict[str, Any]]
+"""A space maps dotted keys to the values among which a search chooses: a list of them, or a number from ``low`` to
+``high``, both included, which is whole if both ends are; with ``log`` it is drawn evenly on a logarithmic scale."""
 
 
-def read_space(path: Path) -> dict[str, Choices]:
+def read_space(path: Path) -> Space:
     """Read the keys to search for from YAML: dotted key → list of values, or ``{low: …, high: …, log: true}``.
 
     Raises:
         ConfigError: the file is missing or not YAML, or a key has neither of these forms.
     """
-    content = OmegaConf.to_container(read_yaml(path))
-    assert isinstance(content, dict)
+    content: Any = OmegaConf.to_container(read_yaml(path))
     if not content:
         raise ConfigError(f"'{path}' names no key to search for", expected="e.g. model.hidden: [32, 64]")
-    return {str(key): _choices(value, f"'{path}': `{key!s}`") for key, value in content.items()}
+    for key, value in content.items():
+        if not _is_choice(value):
+            what, do = f"'{path}': `{key!s}` has no values to choose from", "with `log: true` numbers must be above 0"
+            expected = "a list of two single values or more, or {low: NUMBER, high: LARGER NUMBER, log: true or false}"
+            raise ConfigError(what, got=value, expected=expected, do=do)
+    return {str(key): value for key, value in content.items()}
 
 
-def _choices(value: Any, where: str) -> Choices:
-    if isinstance(value, list) and len(value) > 1 and not any(isinstance(item, list | dict) for item in value):
-        return value
-    if isinstance(value, dict) and {"low", "high"} <= value.keys() <= {"low", "high", "log"}:
-        low, high, of_logs = value["low"], value["high"], value.get("log", False)
-        numbers = all(isinstance(n, int | float) and not isinstance(n, bool) and math.isfinite(n) for n in (low, high))
-        if numbers and isinstance(of_logs, bool) and low < high and (low > 0 or not of_logs):
-            return {"low": low, "high": high, "log": of_logs}
-    raise ConfigError(
-        f"{where} has no values to choose from",
-        got=value,
-        expected="a list of two single values or more, or {low: NUMBER, high: LARGER NUMBER, log: true or false}",
-        do="with `log: true` numbers must be above 0",
-    )
+def _is_choice(value: Any) -> bool:
+    if isinstance(value, list):
+        return len(value) > 1 and not any(isinstance(item, list | dict) for item in value)
+    if not isinstance(value, dict) or not {"low", "high"} <= value.keys() <= {"low", "high", "log"}:
+        return False
+    low, high, log = value["low"], value["high"], value.get("log", False)
+    numbers = all(isinstance(n, int | float) and not isinstance(n, bool) and math.isfinite(n) for n in (low, high))
+    return numbers and isinstance(log, bool) and low < high and (low > 0 or not log)
 
 
 @dataclass(frozen=True)
@@ -238,7 +233,7 @@ def _running(study: Any) -> list[Any]:
     return [one for one in study.trials if one.state.name == "RUNNING"]
 
 
-def _distribution(choices: Choices, optuna: Any) -> Any:
+def _distribution(choices: list[Any] | dict[str, Any], optuna: Any) -> Any:
     kinds = optuna.distributions
     if isinstance(choices, list):
         return kinds.CategoricalDistribution(choices)
