@@ -95,12 +95,7 @@ def fit_families(problem: Problem) -> dict[str, Baseline]:
 
 
 def best_of(family: Family, problem: Problem) -> Baseline:
-    """Return the baseline of a family that errs least on the validation part, or on the fold that stands for it.
-
-    Args:
-        family: applies to the problem.
-        problem: whose training strains all have a label.
-    """
+    """Return the baseline of a family that errs least on the validation part, or on the fold that stands for it."""
     judged = problem.with_validation()
     number, least, chosen = 0, np.inf, None
     for here, model in enumerate(family.fitted(judged)):
@@ -151,9 +146,6 @@ def save_models(path: Path, models: Mapping[str, Mapping[str, Baseline]], about:
 
 def load_models(path: Path, cell: CellGraph) -> tuple[dict[str, dict[str, Baseline]], dict[str, Any]]:
     """Read what `save_models` wrote: baselines, and what they were fitted to.
-
-    Args:
-        cell: the cell graph that they were fitted on.
 
     Raises:
         UnreadableError: the file is missing, or holds something else.

@@ -209,9 +209,6 @@ def write_comparison(paths: Sequence[Path], output: Path | None = None) -> Path:
     Args:
         paths: run directories; those of the same experiment are averaged.
         output: path of the page; ``comparison.html`` in the working directory where None.
-
-    Returns:
-        the path of the page.
     """
     output = Path(output or DEFAULT_OUTPUT)
     runs = [read_run(path, parts=()) for path in paths]
@@ -290,11 +287,7 @@ def _read(directory: RunDirectory) -> RunRow:
 
 
 def format_runs(runs: Sequence[RunRow]) -> str:
-    """Format a table with a line for each run and phenotype, below the folder that the runs are in.
-
-    Args:
-        runs: the runs, at least one.
-    """
+    """Format a table with a line for each run and phenotype, below the folder that the runs are in."""
     rows, folders = list[tuple[str, ...]]([HEADER]), list[Path | None]([None])
     for run in runs:
         about = (run.path.name, run.state, f"{run.epochs}/{run.planned or '?'}")

@@ -52,11 +52,7 @@ def number(value: object, digits: int = 4) -> str:
 
 
 def write_page(template: str, path: Path, **content: Any) -> Path:
-    """Fill a template and write the page, whole or not at all.
-
-    Returns:
-        ``path``.
-    """
+    """Fill a template and write the page, whole or not at all."""
     page = _templates().get_template(template).render(**content)
     with atomic_file(path) as partial:
         partial.write_text(page, encoding="utf-8")
@@ -178,10 +174,6 @@ def format_results_table(
 
     Phenotypes of numbers and of classes have a table each, with the columns of their kind. Without rows, a sentence
     says that there is no test part.
-
-    Args:
-        rows, shown: as for `results_tables`.
-        color: bold best values and dim baselines, for a terminal.
     """
     rows = list(rows)
     if not rows:
@@ -264,20 +256,12 @@ def ahead_lines(rows: Sequence[ResultRow]) -> list[str]:
 
 
 def predicts_lines(choices: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Say for each phenotype what predicts it, and why.
-
-    Args:
-        choices: phenotype → ``name`` and ``why``, as ``predicts`` in ``results.json``.
-    """
+    """Say for each phenotype what predicts it, and why."""
     return [f"{phenotype} is predicted by {one['name']} ({one['why']})" for phenotype, one in choices.items()]
 
 
 def within_lines(rows: Sequence[ResultRow]) -> list[str]:
-    """Say for each phenotype the mean of Pearson's r within each medium or other covariate.
-
-    Args:
-        rows: rows of the table; those of strains with several covariates have the metric ``pearson_within``.
-    """
+    """Say for each phenotype the mean of Pearson's r within each medium or other covariate."""
     known = [row for row in rows if math.isfinite(row.metrics.get("pearson_within", math.nan))]
     lines = []
     for own, baselines in tested(known):
@@ -289,11 +273,7 @@ def within_lines(rows: Sequence[ResultRow]) -> list[str]:
 
 
 def ceiling_lines(rows: Sequence[ResultRow]) -> list[str]:
-    """Say what a model without error would reach for each phenotype, where replicates say it.
-
-    Args:
-        rows: rows of the table; the model's own of the test part have the metric ``ceiling``.
-    """
+    """Say what a model without error would reach for each phenotype, where replicates say it."""
     return [
         f"{own.phenotype}: Pearson of a model without error, by replicates: about {own.metrics['ceiling']:.3f}"
         for own, _ in tested(rows)
@@ -350,12 +330,7 @@ def left_out_lines(left_out: Mapping[str, Mapping[str, str]]) -> list[str]:
 
 
 def format_expected(rows: Sequence[ResultRow], metric: str, value: float, tolerance: float) -> str:
-    """Say whether the model's result on the test part, for its first phenotype, is the expected one.
-
-    Args:
-        metric: as in ``results.json``.
-        value, tolerance: the result has to be within ``tolerance`` of ``value``.
-    """
+    """Say whether the model's result on the test part, for its first phenotype, is the expected one."""
     row, _ = next(tested(rows))
     found = row.metrics.get(metric, math.nan)
     wanted = f"{value:g} ± {tolerance:g}"

@@ -178,15 +178,6 @@ def draw_curves(
 
     Epochs have markers while they are few. The axis is logarithmic where values span much.
 
-    Args:
-        axes: where to draw.
-        title: title of the panel.
-        history: the record of the training.
-        curves: name → one value an epoch.
-        best_epoch: epoch that is marked.
-        note: text below the title.
-        colors: name → colour; in the order of the palette where None.
-
     Returns:
         Whether there was anything to draw; else the panel says so.
     """
@@ -245,13 +236,7 @@ def responses(run: RunFiles, phenotype: str) -> dict[str, pd.DataFrame]:
 
 
 def draw_doses(figure: SubFigure, of_gene: Mapping[str, pd.DataFrame], label: str) -> None:
-    """Draw axes for each gene, all with the same ranges, and each medium in its colour.
-
-    Args:
-        figure: where to draw.
-        of_gene: gene → its strains, at least one gene.
-        label: name of the phenotype, with its unit.
-    """
+    """Draw axes for each gene, all with the same ranges, and each medium in its colour."""
     media = sorted({medium for table in of_gene.values() for medium in table.medium})
     colors = dict(zip(media, SERIES, strict=False)) if len(media) <= MOST_MEDIA else dict.fromkeys(media, BLUE)
     columns = min(len(of_gene), COLUMNS)
@@ -291,9 +276,6 @@ def overview(run: RunFiles) -> bytes:
 
     There is a row of panels for each of the first three phenotypes: measured against predicted, and the model against
     baselines. Below are loss and validation score by epoch, and dose–response curves where strains weaken genes.
-
-    Args:
-        run: what to draw; history, predictions and metrics may be empty, and their panels then say so.
     """
     shown = run.phenotypes[:MOST_PHENOTYPES]
     doses = {name: found for name in shown if (found := responses(run, name))}

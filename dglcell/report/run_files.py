@@ -231,9 +231,6 @@ class RunFiles:
 def read_run(path: Path, parts: Iterable[str] = PARTS) -> RunFiles:
     """Read a run directory.
 
-    Args:
-        parts: parts of the split whose predictions are read.
-
     Raises:
         CheckpointError: it is no run directory, the run is not finished, or a file of it is missing or damaged.
     """

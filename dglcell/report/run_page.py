@@ -51,9 +51,6 @@ def write_report(path: Path, output: Path | None = None) -> Path:
 
     It writes the picture (``report.png``) and the page (``report.html``) into the run directory; with ``output``, that
     page alone, and the directory is left as it is.
-
-    Returns:
-        the path of the page.
     """
     run = read_run(path)
     picture = overview(run)
@@ -64,12 +61,7 @@ def write_report(path: Path, output: Path | None = None) -> Path:
 
 
 def page_content(run: RunFiles, picture: bytes) -> dict[str, Any]:
-    """Return the variables of the page's template.
-
-    Args:
-        run: what a finished run wrote.
-        picture: the PNG file that the page shows.
-    """
+    """Return the variables of the page's template."""
     about, config, rows = run.environment, run.config, run.rows
     path = shlex.quote(str(run.directory.path))
     return {
@@ -161,11 +153,7 @@ def strain_names(directory: RunDirectory) -> list[str]:
 
 
 def strain_tables(run: RunFiles) -> dict[str, list[Grid]]:
-    """Return phenotype → tables of strains; none where no strain is tested.
-
-    Args:
-        run: a run with predictions of its test part, if there is one.
-    """
+    """Return phenotype → tables of strains; none where no strain is tested."""
     if "test" not in run.predictions:
         return {}
     strains = strain_names(run.directory)

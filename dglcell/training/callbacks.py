@@ -117,9 +117,6 @@ class Preemption(Callback):
     Signals are only noted when they come: collectives inside a signal handler can deadlock. All ranks learn of them at
     the same place of the same step, so that they save and stop together. A loss that is not finite ends the run in the
     same way, without a checkpoint.
-
-    Args:
-        timeout: time for which ranks wait for one another.
     """
 
     def __init__(

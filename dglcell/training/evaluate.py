@@ -116,9 +116,6 @@ def own_names(config: Config, genes: Vocabulary) -> dict[str, str]:
 def evaluate_run(path: Path, checkpoint: str | None = None) -> list[ResultRow]:
     """Evaluate a run again, on the run's own split, with the baselines that it kept.
 
-    Args:
-        checkpoint: name or path of the checkpoint; None for the configured one.
-
     Raises:
         CheckpointError: the run or checkpoint is missing or damaged, or was trained on another split.
     """

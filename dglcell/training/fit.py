@@ -181,9 +181,6 @@ def make_callbacks(
     1), and of the last epoch; if every strain trains, only of the last epoch. A progress bar, early stopping and
     accumulation are added where asked for.
 
-    Args:
-        directory: directory of the run, for checkpoints.
-
     Raises:
         ConfigError: the checkpoint to evaluate is chosen by a metric that no phenotype has.
     """
@@ -364,9 +361,6 @@ def fit(
     loggers: Sequence[Logger] = (),
 ) -> None:
     """Run Lightning in as many processes as it takes.
-
-    Args:
-        loggers: loggers of the user, beside the logger of `tracking`.
 
     Raises:
         StoppedError: a signal came.

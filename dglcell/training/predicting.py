@@ -206,10 +206,6 @@ def choices_as_json(choices: Mapping[str, Choice]) -> dict[str, Any]:
 def predicting_with(way: str, trained: Trained, run: Path) -> Trained:
     """Return the trained model with what predicts each phenotype.
 
-    Args:
-        way: one of ``WAYS``; ``BEST`` is what was the best on the validation part.
-        run: run directory, in which the baselines are kept.
-
     Raises:
         CheckpointError: the run has no baselines, or its ensemble is of another checkpoint.
         ConfigError: ``way`` is none of these, or the run made no ensemble.

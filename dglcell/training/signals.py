@@ -32,10 +32,7 @@ def is_rank_zero() -> bool:
 
 
 def wait_for(path: Path, timeout: float) -> None:
-    """Return when rank 0 has made ``path``, which appears whole.
-
-    Args:
-        timeout: longest time to wait, in seconds.
+    """Return when rank 0 has made ``path``, which appears whole; wait for ``timeout`` seconds at most.
 
     Raises:
         DataError: the path does not exist after that time.

@@ -95,11 +95,6 @@ class WholeStep:
     is launched at once. Its addresses and shapes are fixed: batches are copied to where the first one lay. A batch
     of another shape, such as the last of an epoch, is computed without the graph. Steps that wait for the device,
     as some cell graphs make them do, cannot be recorded; then all are done as ever.
-
-    Args:
-        work: the step.
-        record: records it.
-        aside: does one of the steps before that.
     """
 
     def __init__(
