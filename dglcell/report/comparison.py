@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import textwrap
@@ -134,13 +133,16 @@ def _table(groups: Sequence[Group], kind: str) -> ResultsTable:
 
 def write_numbers(groups: Sequence[Group], path: Path) -> None:
     """Write the numbers of these tables and all other metrics as CSV, one value a row."""
-    with atomic_file(path) as partial, open(partial, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("kind", "name", "phenotype", "part", "metric", "mean", "sd", "runs"))
-        for group in groups:
-            for key, values in group.values.items():
-                numbers = (f"{x:.7g}" if math.isfinite(x) else "" for x in (group.mean(key), group.sd(key)))
-                writer.writerow((group.kind, group.name, *key, *numbers, group.together or len(values)))
+    import pandas as pd
+
+    columns = ("kind", "name", "phenotype", "part", "metric", "mean", "sd", "runs")
+    rows = [
+        (group.kind, group.name, *key, group.mean(key), group.sd(key), group.together or len(values))
+        for group in groups
+        for key, values in group.values.items()
+    ]
+    with atomic_file(path) as partial:
+        pd.DataFrame(rows, columns=columns).to_csv(partial, index=False, float_format="%.7g", lineterminator="\n")
 
 
 def differences(runs: Sequence[RunFiles]) -> Grid:
@@ -148,20 +150,18 @@ def differences(runs: Sequence[RunFiles]) -> Grid:
 
     Where runs of one experiment differ among themselves, all its values are listed.
     """
-    values: dict[str, dict[str, list[str]]] = {}
+    import pandas as pd
+
+    names = [run.name for run in runs]
     flat = [_flatten({k: v for k, v in run.config.items() if k not in UNSHOWN}) for run in runs]
-    names = list(dict.fromkeys(run.name for run in runs))
-    for key in dict.fromkeys(key for entries in flat for key in entries):
-        for run, entries in zip(runs, flat, strict=True):
-            seen = values.setdefault(key, {}).setdefault(run.name, [])
-            if (text := entries.get(key, UNDEFINED)) not in seen:
-                seen.append(text)
-    rows = [
-        [key, *(" | ".join(by_name[name]) for name in names)]
-        for key, by_name in values.items()
-        if len({text for texts in by_name.values() for text in texts}) > 1
-    ]
-    return Grid(["key", *names], rows, texts=1 + len(names))
+    table = pd.DataFrame(flat, dtype=object).fillna(UNDEFINED)
+    of_each = table.groupby(names, sort=False).agg(_listed)
+    rows = [[str(key), *of_each[key]] for key in table if table[key].nunique() > 1]
+    return Grid(["key", *of_each.index], rows, texts=1 + len(of_each))
+
+
+def _listed(texts: Iterable[str]) -> str:
+    return " | ".join(dict.fromkeys(texts))
 
 
 def warnings_of(runs: Sequence[RunFiles]) -> list[str]:
