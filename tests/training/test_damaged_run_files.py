@@ -110,6 +110,14 @@ class Runs:
             "evaluate": ["evaluate", str(run)],
         }[verb]
 
+    def use(self, verb: str, path: Path, out: Path) -> int:
+        """Return the status of a command that reads the checkpoint at ``path``, writing below ``out``."""
+        if verb == "resume":
+            more = (*BARE, "split.subset=null", "trainer.epochs=3", "experiment.name=other", f"resume={path}")
+            return main(["train", str(self.tiny.file), *self.tiny.overrides(out, *more)])
+        table = [str(self.genotypes), "-o", str(out / "predicted.csv")] if verb == "predict" else []
+        return main([verb, str(self.directory.path), *table, "--checkpoint", str(path)])
+
 
 @pytest.fixture(scope="module")
 def runs(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Runs:
@@ -180,33 +188,6 @@ ADVICE = ("weights_only", "add_safe_globals", "likely succeed", "trust")
 USED = ("predict", "evaluate", "resume")
 
 
-@dataclass(frozen=True)
-class Good:
-    """A run whose checkpoint is damaged, and how it was started."""
-
-    tiny: Tiny
-    directory: RunDirectory
-    genotypes: Path
-
-    def run(self, verb: str, path: Path, out: Path) -> int:
-        """Return the status of a command that reads the checkpoint at ``path``, writing below ``out``."""
-        if verb == "resume":
-            more = (*BARE, "trainer.epochs=2", "experiment.name=other", f"resume={path}")
-            return main(["train", str(self.tiny.file), *self.tiny.overrides(out, *more)])
-        table = [str(self.genotypes), "-o", str(out / "predicted.csv")] if verb == "predict" else []
-        return main([verb, str(self.directory.path), *table, "--checkpoint", str(path)])
-
-
-@pytest.fixture(scope="module")
-def good(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Good:
-    """A run of one epoch, for reading only."""
-    folder = tmp_path_factory.mktemp("good")
-    directory = tiny.train(folder, "trainer.epochs=1").directory
-    genotypes = folder / "genotypes.csv"
-    genotypes.write_text(f"genes\n{load_trained(directory).cell.genes.names[0]}\n")
-    return Good(tiny, directory, genotypes)
-
-
 class Odd:
     """No tensor and no plain container: what runs if a file is read carelessly."""
 
@@ -252,11 +233,11 @@ CONTENT: dict[str, tuple[Callable[[dict[str, Any]], Any], str, tuple[str, ...]]]
 }
 
 
-def refused(good: Good, verb: str, path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+def refused(runs: Runs, verb: str, path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
     """Return the error of a command, which leaves nothing behind."""
     out = tmp_path / "out"
     out.mkdir()
-    assert good.run(verb, path, out) == 2
+    assert runs.use(verb, path, out) == 2
     message = capsys.readouterr().err
     assert not [word for word in ADVICE if word in message]
     assert "\n  expected: " in message or "\n  do:  " in message
@@ -266,13 +247,13 @@ def refused(good: Good, verb: str, path: Path, tmp_path: Path, capsys: pytest.Ca
 
 @pytest.mark.parametrize(("name", "verb"), [(name, verb) for name, (*_, verbs) in CONTENT.items() for verb in verbs])
 def test_damaged_content(
-    good: Good, name: str, verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+    runs: Runs, name: str, verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "damaged.ckpt"
     do, words, _ = CONTENT[name]
-    torch.save(do(torch.load(good.directory.last, weights_only=True)), path)
-    message = refused(good, verb, path, tmp_path, capsys)
+    torch.save(do(torch.load(runs.directory.last, weights_only=True)), path)
+    message = refused(runs, verb, path, tmp_path, capsys)
     assert f"'{path}' " in message
     assert words in message
     assert not (tmp_path / "ran").exists()
@@ -295,31 +276,31 @@ TORN: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("name", TORN)
 @pytest.mark.parametrize("verb", USED)
-def test_damaged_files(good: Good, name: str, verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_files(runs: Runs, name: str, verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "damaged.ckpt"
-    shutil.copy(good.directory.last, path)
+    shutil.copy(runs.directory.last, path)
     TORN[name](path)
-    message = refused(good, verb, path, tmp_path, capsys)
+    message = refused(runs, verb, path, tmp_path, capsys)
     assert f"checkpoint '{path}' " in message
     assert "cannot be read" in message or "not found" in message
 
 
 @pytest.mark.parametrize("name", ["empty", "a flipped byte", "a link to nowhere"])
 def test_a_run_does_not_start_anew_over_a_damaged_checkpoint(
-    good: Good, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: Runs, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = RunDirectory(tmp_path / "tiny" / "seed-0")
-    shutil.copytree(good.directory.path, run.path)
+    shutil.copytree(runs.directory.path, run.path)
     TORN[name](run.last)
     before = run.config.read_bytes(), run.metrics.read_bytes()
-    assert main(["train", str(good.tiny.file), *good.tiny.overrides(tmp_path, *BARE, "trainer.epochs=2")]) == 2
+    assert main(runs.arguments("train", tmp_path)) == 2
     assert f"checkpoint '{run.last}' cannot be read" in capsys.readouterr().err
     assert (run.config.read_bytes(), run.metrics.read_bytes()) == before
 
 
-def test_the_undamaged_checkpoint_serves_every_command(good: Good, tmp_path: Path) -> None:
+def test_the_undamaged_checkpoint_serves_every_command(runs: Runs, tmp_path: Path) -> None:
     path = tmp_path / "copy.ckpt"
-    torch.save(torch.load(good.directory.last, weights_only=True), path)
+    torch.save(torch.load(runs.directory.last, weights_only=True), path)
     for verb in USED:
         (tmp_path / verb).mkdir()
-        assert good.run(verb, path, tmp_path / verb) == 0
+        assert runs.use(verb, path, tmp_path / verb) == 0
