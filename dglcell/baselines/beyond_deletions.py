@@ -16,22 +16,14 @@ from dglcell.errors import DataError
 
 
 def refuse_activities(strains: Strains, name: str) -> Strains:
-    """Return strains that only delete genes.
-
-    Args:
-        strains: the strains to predict or to learn from.
-        name: name of the baseline, or a word for several, for the message.
+    """Return strains if they only delete genes; ``name`` is that of the baseline that asks.
 
     Raises:
         DataError: they have activities.
     """
     if strains.activities is not None:
-        raise DataError(
-            f"{name}: this baseline cannot express activities",
-            got="strains with weakened genes",
-            expected="strains that only delete genes",
-            do="leave activities such as `:0.3` out, or predict with the network: `--with network`",
-        )
+        do = "leave activities such as `:0.3` out, or predict with the network: `--with network`"
+        raise DataError(f"{name}: this baseline cannot express activities", do=do)
     return strains
 
 
