@@ -29,7 +29,6 @@ from dglcell.config.experiment import Config
 from dglcell.config.read import without_secrets
 from dglcell.data.config import EVALUATED, PARTS, TRAIN
 from dglcell.data.datamodule import StrainDataModule
-from dglcell.data.dataset import Normaliser
 from dglcell.data.split import Split
 from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import CheckpointError, ConfigError, MissingDependencyError, StoppedError, count, listing
@@ -306,9 +305,8 @@ def make_task(
     dataset, settings = prepared.dataset, config.trainer
     torch.manual_seed(config.seed)
     model = make_model(config.model, ResidentCell.of(prepared.cell), len(dataset.phenotypes), prepared.features)
-    labels_ST, phenotypes = dataset.labels, tuple(dataset.phenotypes)
-    config.loss.check_labels(labels_ST[torch.cat([*prepared.parts.values()])], phenotypes)
-    normaliser = Normaliser.fit(labels_ST[prepared.parts["train"]], phenotypes, config.data.normalise)
+    phenotypes, normaliser = tuple(dataset.phenotypes), prepared.normaliser(config.data.normalise)
+    config.loss.check_labels(dataset.labels[torch.cat([*prepared.parts.values()])], phenotypes)
     if checkpoint is None:
         strains = dataset.take(prepared.parts["train"])
         columns = zip(dataset.kinds, strains.labels.unbind(1), strict=True)

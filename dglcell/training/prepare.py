@@ -15,7 +15,7 @@ from torch import Tensor
 from dglcell.config.experiment import Config
 from dglcell.data.columns import BLOCKED, COVARIATE, MEDIUM, Column
 from dglcell.data.config import EVALUATED, PARTS
-from dglcell.data.dataset import strains_of_cell
+from dglcell.data.dataset import Normaliser, strains_of_cell
 from dglcell.data.report import split_in_words
 from dglcell.data.sources import Computed, cache_folder, load_source, source_files
 from dglcell.data.sources.source import Work
@@ -82,6 +82,14 @@ class Prepared:
         if genes < FEWEST_GENES:
             return f"a choice needs {FEWEST_GENES} genes{new_to_training}, and the validation part has {genes}"
         return None
+
+    def normaliser(self, kind: str) -> Normaliser:
+        """Return the statistics of the training labels.
+
+        Raises:
+            DataError: the labels cannot be normalised.
+        """
+        return Normaliser.fit(self.dataset.labels[self.parts["train"]], tuple(self.dataset.phenotypes), kind)
 
 
 FEWEST_STRAINS, FEWEST_GENES = 30, 30
