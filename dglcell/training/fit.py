@@ -305,8 +305,9 @@ def make_task(
     dataset, settings = prepared.dataset, config.trainer
     torch.manual_seed(config.seed)
     model = make_model(config.model, ResidentCell.of(prepared.cell), len(dataset.phenotypes), prepared.features)
-    phenotypes, normaliser = tuple(dataset.phenotypes), prepared.normaliser(config.data.normalise)
+    phenotypes = tuple(dataset.phenotypes)
     config.loss.check_labels(dataset.labels[torch.cat([*prepared.parts.values()])], phenotypes)
+    normaliser = prepared.normaliser(config.data.normalise)
     if checkpoint is None:
         strains = dataset.take(prepared.parts["train"])
         columns = zip(dataset.kinds, strains.labels.unbind(1), strict=True)
