@@ -33,8 +33,8 @@ from dglcell.data.partition import (
 )
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, listing
-from dglcell.files.atomic import atomic_file, canonical_hash, parse_json, sha256_file
-from dglcell.files.untrusted import UnreadableError, read_npz
+from dglcell.files.atomic import atomic_file, canonical_hash, sha256_file
+from dglcell.files.untrusted import UnreadableError, read_json, read_npz
 
 # Splits that another program wrote: JSON lists of strain numbers.
 
@@ -57,10 +57,10 @@ def read_index_file(path: Path, strains: int, unlisted: str) -> Parts:
         DataError: the file is not of this form, lists a strain twice or one that is not there, or lists too few.
     """
     try:
-        content = parse_json(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         (validation,) = {"val", "validation"} & content.keys()
         lists = [content[part] for part in ("train", validation, "test")]
-    except (ValueError, OSError, LookupError, AttributeError) as error:
+    except (ValueError, LookupError, AttributeError) as error:
         raise DataError(f"split '{path}' is no JSON of three lists", got=error, expected=EXPECTED) from None
     if not all(isinstance(of, list) and all(type(n) is int and abs(n) < 1 << 62 for n in of) for of in lists):
         do = "give the file index_seed_….json, not index_details_seed_….json"

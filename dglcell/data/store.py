@@ -36,7 +36,8 @@ from dglcell.data.columns import (
 )
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, GenotypeError
-from dglcell.files.atomic import atomic_directory, canonical_hash, parse_json, sha256_file
+from dglcell.files.atomic import atomic_directory, canonical_hash, sha256_file
+from dglcell.files.untrusted import parse_json
 from dglcell.graph.vocabulary import Vocabulary
 
 # A column of a store is a value of LMDB; stores of earlier versions have several large ones for each:
@@ -122,12 +123,10 @@ class StoreMeta:
             raise damaged from None
         if isinstance(schema, int) and schema != SCHEMA:
             newer = schema > SCHEMA
-            raise DataError(
-                f"{where} has {'a newer' if newer else 'an older'} format than this version of dglcell reads",
-                got=f"schema {schema}, written by dglcell {content.get('version', '(unknown)')}",
-                expected=f"schema {SCHEMA}",
-                do=("update dglcell, or " if newer else "") + "build it anew with `dglcell data build --overwrite`",
-            )
+            what = f"{where} has {'a newer' if newer else 'an older'} format than this version of dglcell reads"
+            got = f"schema {schema}, written by dglcell {content.get('version', '(unknown)')}"
+            do = ("update dglcell, or " if newer else "") + "build it anew with `dglcell data build --overwrite`"
+            raise DataError(what, got=got, expected=f"schema {SCHEMA}", do=do)
         if sha256 != canonical_hash(content) or content.keys() != {field.name for field in fields(cls)}:
             raise damaged
         provenance = Provenance(**{**content["provenance"], "urls": tuple(content["provenance"]["urls"])})

@@ -42,18 +42,6 @@ MOST_COLUMNS = 16_384
 """A table has at most as many columns as spreadsheets have. Reading more takes minutes, and none would be asked for."""
 
 
-def parse_json(text: str | bytes) -> Any:
-    """Parse a JSON text and return its value.
-
-    Raises:
-        ValueError: the text is not JSON, or is nested too deep to be read.
-    """
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("it is nested too deep") from None
-
-
 def sha256_file(path: Path) -> str:
     """Return the SHA-256 of a file's bytes in hexadecimal."""
     with open(path, "rb") as file:

@@ -18,7 +18,7 @@ from dglcell.errors import DglcellError
 # Files are read without trust: any bytes give either a value or one reason in plain words.
 
 
-class UnreadableError(Exception):
+class UnreadableError(ValueError):
     """The error holds the reason why a file cannot be read, for the line `got` of an error message."""
 
 
@@ -26,26 +26,34 @@ BOMB_BYTES, BOMB_RATIO = 1 << 30, 100
 """A packed array is refused that unpacks to more bytes than the first, and to more times its own than the second."""
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file in UTF-8 and return its value.
+def parse_json(content: str | bytes) -> Any:
+    """Parse a JSON text in UTF-8 and return its value.
 
     Raises:
-        UnreadableError: it is missing, not a file, not text or not JSON, or one of its texts has half a character.
+        UnreadableError: it is not text or not JSON, is nested too deep, or one of its texts has half a character.
     """
     try:
-        content = path.read_bytes()
         found = json.loads(content)
-        if b"\\u" in content:
-            json.dumps(found, ensure_ascii=False).encode()  # escapes may stand for halves of characters
+        json.dumps(found, ensure_ascii=False).encode()  # escapes may stand for halves of characters
         return found
     except RecursionError:
         raise UnreadableError("lists inside each other, too deep to be read") from None
-    except OSError as error:
-        raise UnreadableError(error.strerror or str(error)) from error
     except UnicodeEncodeError:
         raise UnreadableError("text with half a character, which cannot be written") from None
     except ValueError as error:
-        raise UnreadableError(f"no JSON: {error}" if path.stat().st_size else "an empty file") from error
+        raise UnreadableError(f"no JSON: {error}" if content else "an empty file") from error
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file and return its value.
+
+    Raises:
+        UnreadableError: it is missing or not a file, or as for `parse_json`.
+    """
+    try:
+        return parse_json(path.read_bytes())
+    except OSError as error:
+        raise UnreadableError(error.strerror or str(error)) from error
 
 
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:

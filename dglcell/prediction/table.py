@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from dglcell.data.sources.text_table import read_rows
 from dglcell.errors import DataError, GenotypeError
-from dglcell.files.atomic import atomic_file, no_formula, only_writer, parse_json, shortest, six_digits, write_json
+from dglcell.files.atomic import atomic_file, no_formula, only_writer, shortest, six_digits, write_json
 from dglcell.files.parquet import import_pyarrow, open_writer
+from dglcell.files.untrusted import read_json
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.prediction.columns import GenotypeColumns, GenotypeTable
 from dglcell.prediction.covariates import ANOTHER, added_column, check_covariates, covariate_number
