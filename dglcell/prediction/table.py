@@ -166,21 +166,19 @@ class PartFiles:
                     raise DataError(what, do="remove it, or choose another output")
                 write_json(folder / RECORD, {**about, ROWS: choose()})
         try:
-            found = parse_json((folder / RECORD).read_text(encoding="utf-8"))
+            found = read_json(folder / RECORD)
         except ValueError:
-            found = None
+            found = {}
         found = found if isinstance(found, dict) else {}
         self._size: Any = found.get(ROWS)
         differ = [key for key, value in about.items() if found.get(key) != value]
         if not differ and not (isinstance(self._size, int) and self._size > 0):
             differ = [ROWS]
         if differ:
-            raise DataError(
-                f"'{folder}' holds parts of other predictions: {', '.join(differ)} differ",
-                got=", ".join(f"{key} {_short(about.get(key))}" for key in differ),
-                expected=", ".join(f"{key} {_short(found.get(key))}" for key in differ),
-                do="remove the folder to begin anew, or choose another output",
-            )
+            what = f"'{folder}' holds parts of other predictions: {', '.join(differ)} differ"
+            got, expected = (", ".join(f"{key} {_short(of.get(key))}" for key in differ) for of in (about, found))
+            do = "remove the folder to begin anew, or choose another output"
+            raise DataError(what, got=got, expected=expected, do=do)
 
     def __len__(self) -> int:
         return -(-self.rows // self._size)
