@@ -95,7 +95,8 @@ def read_section(kind: Any, content: Any, key: str = "", where: str = "", explai
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     from pydantic import ConfigDict, TypeAdapter
 
-    config = ConfigDict(extra="forbid", coerce_numbers_to_str=True, allow_inf_nan=False, revalidate_instances="always")
+    config = ConfigDict(extra="forbid", coerce_numbers_to_str=True, allow_inf_nan=False, hide_input_in_errors=True)
+    config["revalidate_instances"] = "always"
     return TypeAdapter(tuple[kind], config=config)  # dataclasses inside take over its configuration
 
 
@@ -106,12 +107,11 @@ def _refusal(error: ValidationError, hint: Any, key: str, where: str, explain: E
     for part in first["loc"][1:]:
         unknown = part not in known and not isinstance(known, defaultdict)
         if unknown and first["type"] == "unexpected_keyword_argument":
-            near = [
-                f"did you mean `{f'{key}.{one}'.lstrip('.')}`?" for one in closest(word_of_today(str(part)), known)[:1]
-            ]
-            key, expected = f"{key}.{part}".lstrip("."), f"among {', '.join(known)}" if known else "none"
-            do = explain(key, value) if explain else None
-            return ConfigError(f"{where}unknown key `{key}`", expected=expected, do=do or "".join(near) or None)
+            near, before = closest(word_of_today(str(part)), known), f"{key}.".lstrip(".")
+            do = explain(f"{before}{part}", value) if explain else None
+            do = do or (f"did you mean `{before}{near[0]}`?" if near else None)
+            expected = f"among {', '.join(known)}" if known else "none"
+            return ConfigError(f"{where}unknown key `{before}{part}`", expected=expected, do=do)
         try:
             known = _keys(known[part])
         except KeyError:  # what pydantic calls a part of a type
