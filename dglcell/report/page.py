@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -36,11 +35,6 @@ class Grid:
     note: str = ""
 
 
-def data_uri(png: bytes) -> str:
-    """Return a picture as text that a page holds."""
-    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
-
-
 def number(value: object, digits: int = 4) -> str:
     """Format a number: few digits, a true minus, ``–`` for an undefined one; anything else stays as it is."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
@@ -72,11 +66,6 @@ def _templates() -> jinja2.Environment:
 
 
 NOTE = "* is the best of a column in its block. Baselines are grey, and fitted on the same split."
-
-
-def page_tables(rows: Sequence[ResultRow]) -> list[ResultsTable]:
-    """Make one table for each kind of labels, with the blocks of the test part first."""
-    return results_tables(sorted(rows, key=lambda row: row.part != "test"), format_value)  # the sort is stable
 
 
 def format_value(metric: str, value: float) -> str:

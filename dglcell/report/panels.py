@@ -241,7 +241,8 @@ def draw_doses(figure: SubFigure, of_gene: Mapping[str, pd.DataFrame], label: st
     colors = dict(zip(media, SERIES, strict=False)) if len(media) <= MOST_MEDIA else dict.fromkeys(media, BLUE)
     columns = min(len(of_gene), COLUMNS)
     grid = figure.subplots(-(-len(of_gene) // columns), columns, sharex=True, sharey=True, squeeze=False)
-    for axes, (gene, table) in zip(grid.flat, of_gene.items(), strict=False):
+    for place, (axes, (gene, table)) in enumerate(zip(grid.flat, of_gene.items(), strict=False)):
+        axes.tick_params(labelbottom=place + columns >= len(of_gene))  # the lowest of its column may be hidden
         axes.axvline(1, color=GREY, linewidth=0.6, linestyle=":", zorder=0)
         axes.set_title(shorten(gene), fontsize="medium", fontweight="normal", loc="center")
         for medium, own in table.groupby("medium"):
@@ -258,7 +259,7 @@ def draw_doses(figure: SubFigure, of_gene: Mapping[str, pd.DataFrame], label: st
     figure.supxlabel("what is left of the gene", fontsize="medium")
     figure.supylabel(label, fontsize="medium")
     title = "Dose and response, points: measured (filled: test, open: validation), lines: predicted"
-    figure.suptitle(title, fontsize="medium", fontweight="bold")
+    figure.suptitle(title, x=0.01, horizontalalignment="left", fontsize="medium", fontweight="bold")
     if 1 < len(media) <= MOST_MEDIA:
         for medium, color in colors.items():
             grid[0, 0].plot([], [], "o-", color=color, markersize=4, label=shorten(medium))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import math
@@ -26,13 +27,12 @@ from dglcell.report.page import (
     NOTE,
     UNDEFINED,
     Grid,
-    data_uri,
     format_value,
     left_out_lines,
     lines_below,
     number,
-    page_tables,
     predicts_lines,
+    results_tables,
     tested,
     write_page,
 )
@@ -71,7 +71,8 @@ def page_content(run: RunFiles, picture: bytes) -> dict[str, Any]:
         "tags": config["experiment"]["tags"],
         "lines": [run.size_line, run.training_line],
         "cards": cards(run),
-        "tables": page_tables(rows),
+        # The sort is stable, so that blocks and lines keep their order otherwise.
+        "tables": results_tables(sorted(rows, key=lambda row: row.part != "test"), format_value),
         "table_note": NOTE if rows else NO_TEST_PART,
         "lines_below": [
             f"Split {config['split']['kind']}: {KINDS[config['split']['kind']]}.",
@@ -80,7 +81,7 @@ def page_content(run: RunFiles, picture: bytes) -> dict[str, Any]:
             *left_out_lines(run.results.get("left_out", {})),
         ],
         "strains": strain_tables(run),
-        "picture": data_uri(picture),
+        "picture": "data:image/png;base64," + base64.b64encode(picture).decode("ascii"),
         "caption": described(run),
         "facts": facts(run),
         "config": run.directory.config.read_text(encoding="utf-8"),
