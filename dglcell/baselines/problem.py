@@ -72,18 +72,10 @@ class Problem:
         if count < 2 or not np.isnan(self.y_validation).all():
             return self
         order = np.random.default_rng(0).permutation(count)
-        return self.without(np.sort(order[: max(1, count // FOLDS)]))
-
-    def without(self, held_out: NDArray[np.int64]) -> Problem:
-        """Return the problem in which some training strains are the validation part, and only the others train."""
-        rest = np.setdiff1d(np.arange(len(self.y_train)), held_out)
-        return replace(
-            self,
-            train=self.train.take(rest),
-            validation=self.train.take(held_out),
-            y_train=self.y_train[rest],
-            y_validation=self.y_train[held_out],
-        )
+        held_out, rest = (np.sort(rows) for rows in np.split(order, [max(1, count // FOLDS)]))
+        validation, y_validation = self.train.take(held_out), self.y_train[held_out]
+        train, y_train = self.train.take(rest), self.y_train[rest]
+        return replace(self, train=train, validation=validation, y_train=y_train, y_validation=y_validation)
 
     def sampled(self, most: int) -> tuple[Problem, str]:
         """Return the problem with at most ``most`` training strains, drawn always alike, and words for that."""

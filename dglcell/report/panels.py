@@ -105,7 +105,7 @@ def draw_models(axes: Axes, rows: Sequence[ResultRow], phenotype: str) -> None:
         return
     heading(axes, title, "bars: test · diamonds: validation")
     baselines = {row.model for row in shown if row.is_baseline}
-    names = sorted(drawn, key=lambda name: _or_lowest(scores[name].get("test", math.nan)))
+    names = sorted(drawn, key=lambda name: np.nan_to_num(scores[name].get("test", math.nan), nan=-2.0))
     test, validation = (
         np.array([scores[name].get(part, math.nan) for name in names]) for part in ("test", "validation")
     )
@@ -128,10 +128,6 @@ def draw_models(axes: Axes, rows: Sequence[ResultRow], phenotype: str) -> None:
     axes.axvline(0, color=INK, linewidth=0.8)
     axes.set(xlim=(low * 1.1, high + 0.2 * (high - low)), ylim=(-0.6, len(names) - 0.4), xlabel=name_of_metric)
     axes.spines["left"].set_visible(False)
-
-
-def _or_lowest(value: float) -> float:
-    return value if math.isfinite(value) else -2.0
 
 
 def draw_losses(axes: Axes, history: History, best_epoch: int | None) -> None:

@@ -190,8 +190,7 @@ def choose(
     three = {NETWORK: network, BASELINE: baseline} | ({} if ensemble is None else {ENSEMBLE: ensemble})
     scores = {by: row.metrics.get(metric, math.nan) for by, row in three.items()}
     by = max(scores, key=lambda by: scores[by] if math.isfinite(scores[by]) else -math.inf)
-    values = ((row.model, format_metric(metric, row.metrics.get(metric, math.nan))) for row in three.values())
-    said = ", ".join(f"{model} {value}" for model, value in values)
+    said = ", ".join(f"{row.model} {format_metric(metric, scores[by])}" for by, row in three.items())
     title = COLUMNS[network.kind][metric]
     strains = count(int(network.metrics.get("n", 0)), "validation strain")
     why = f"{title} on {strains}: {said}" + (f"; {note}" if note else "")

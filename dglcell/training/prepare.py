@@ -154,15 +154,15 @@ def build(config: Config, command: str, *, overwrite: bool = False) -> Store:
         DataError: the store exists and ``overwrite`` is false; this is checked before the source is read.
     """
     path = store_path(config)
-    _refuse_existing(path, overwrite)
+
+    def refuse_existing() -> None:
+        if path.exists() and not overwrite:
+            raise DataError(f"the store '{path}' exists already", do="pass `--overwrite` to build it anew")
+
+    refuse_existing()
     with only_writer(path):
-        _refuse_existing(path, overwrite)  # another process may have built it meanwhile
+        refuse_existing()  # another process may have built it meanwhile
         return _build(config, path, command, overwrite=overwrite)
-
-
-def _refuse_existing(path: Path, overwrite: bool) -> None:
-    if path.exists() and not overwrite:
-        raise DataError(f"the store '{path}' exists already", do="pass `--overwrite` to build it anew")
 
 
 def _build(config: Config, path: Path, command: str, *, overwrite: bool = False) -> Store:
