@@ -102,16 +102,10 @@ class Laboratory:
         return download_size(download for file in self.files for download in file.downloads) if whole else None
 
 
-def _laboratory(name: str, fields: dict[str, Any]) -> Laboratory:
-    """Read a declaration of ``laboratories.yaml``."""
-    try:
-        tables = {label: _table(**table) for label, table in fields.pop("tables").items()}
-        (kind,) = fields.keys() & READERS.keys()
-        return Laboratory(tables=tables, reader=READERS[kind](**fields.pop(kind)), **fields)
-    except (KeyError, TypeError, ValueError) as error:
-        expected = f"description, origin, tables whose files are in files.yaml, and one of {', '.join(READERS)}"
-        what = f"`{name}` of laboratories.yaml is no laboratory screen"
-        raise DataError(what, got=error, expected=expected, do="correct the declaration") from error
+def _laboratory(fields: dict[str, Any]) -> Laboratory:
+    tables = {label: _table(**table) for label, table in fields.pop("tables").items()}
+    (kind,) = fields.keys() & READERS.keys()
+    return Laboratory(tables=tables, reader=READERS[kind](**fields.pop(kind)), **fields)
 
 
 def _table(file: str, copies: Sequence[str] = (), member: str = "", rows: int | None = None) -> RawTable:
@@ -126,8 +120,7 @@ READERS: dict[str, Callable[..., SgaScreen | CsvScreen]] = {
 """This maps each key of a declaration to what makes a reader from its options."""
 
 LABORATORIES = {
-    name: _laboratory(name, fields)
-    for name, fields in read_declarations("dglcell.data.sources", "laboratories.yaml").items()
+    name: _laboratory(fields) for name, fields in read_declarations("dglcell.data.sources", "laboratories.yaml").items()
 }
 """Screens by name; they are declared in ``laboratories.yaml``."""
 

@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -459,11 +458,3 @@ def test_the_command_line_says_what_to_do_without_a_connection(
     for said in (offered.url("good"), str(tmp_path / "interactions" / "kuzmin2018_Data_S1.tsv")):
         assert said in printed
     assert "Traceback" not in printed
-
-
-@pytest.mark.parametrize("change", [{"csv": {}}, {"reader": 1}, {"tables": {"all": {"file": "interactions/none.csv"}}}])
-def test_a_wrong_declaration_is_named(change: dict[str, Any]) -> None:
-    right = {"description": "d", "origin": [], "tables": {}, "sga": {}}
-    assert laboratory._laboratory("mine", dict(right)).description == "d"
-    with pytest.raises(DataError, match=r"`mine` of laboratories\.yaml is no laboratory screen(.|\n)*sga, csv"):
-        laboratory._laboratory("mine", right | change)
