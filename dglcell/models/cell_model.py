@@ -98,24 +98,14 @@ class CellModel(StrainModel):
         if read and not hasattr(self.config, "strategy"):
             what = "`model.terms`: a term reads the strains' own graphs, which"
             what, got = f"{what} `model.name: {self.config.name}` does not compute", ", ".join(read)
-            raise ConfigError(
-                what, got=got, expected="terms that read the wild type", do="set `model.name: hetero_cell`"
-            )
+            expected, do = "terms that read the wild type", "set `model.name: hetero_cell`"
+            raise ConfigError(what, got=got, expected=expected, do=do)
         self.own_graphs = bool(read)
         self.encoder = self.make_encoder(read, features)
         self.terms = nn.ModuleDict()
+        settings = made.hidden, made.activation, made.dropout, made.uses_metabolism()
         for term in planned:
-            around = Surroundings(
-                term.name,
-                cell,
-                outputs,
-                self.config.hidden,
-                self.config.activation,
-                self.config.dropout,
-                self.config.uses_metabolism(),
-                self.own_graphs,
-                dict(self._terms),
-            )
+            around = Surroundings(term.name, cell, outputs, *settings, self.own_graphs, dict(self._terms))
             self.terms[term.name] = term.kind(term.config, around)
         if self.own_graphs and not any(term.sees_genes for term in self._terms.values()):
             self.encoder.freeze_all_but(read)

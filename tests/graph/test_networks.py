@@ -92,6 +92,7 @@ def test_self_loops_for_every_gene(write: Write) -> None:
         ("n.txt", "x  b a\n1 YB   YA\n\n", {}),
         ("n.txt", "1 YB YA\n", {"columns": ["2", "1"], "header": False}),
         ("n.txt", "x b a\n1 YB YA\n", {"columns": ["2", "1"], "header": True}),
+        ("n.txt", "1 YC YD\n2 YB YA\n", {"columns": ["2", "1"], "header": False, "where": {"0": "2"}}),
         ("n.csv", '"x","b","a"\n"1,5","YB","YA"\n', {"separator": ","}),
         ("n.csv", "x,b,a\r\n1, YB ,YA\r\n   \r\n", {}),
     ],
@@ -189,12 +190,6 @@ def test_rows_are_chosen_by_what_they_hold(write: Write) -> None:
     assert named(edges["net"]) == {("YA", "YB"), ("YB", "YA")}
     assert provenance["rows"] == 1
     assert provenance["names"]["total"] == 2, "names of other rows are not looked at"
-
-
-def test_rows_are_chosen_by_position_where_there_is_no_header(write: Write) -> None:
-    path = write("n.tsv", "YA\tYB\tphysical\nYC\tYD\tgenetic\n")
-    edges = relations(path, columns=["0", "1"], header=False, where={"2": "genetic"})[0]
-    assert named(edges["net"]) == {("YC", "YD"), ("YD", "YC")}
 
 
 def test_pairs_within_another_table_are_left_out(write: Write) -> None:

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.errors import ConfigError, GraphError
+from dglcell.graph.catalogue import NetworkConfig
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_files import read_cell, save_cell
 from dglcell.graph.config import CellConfig
@@ -152,18 +153,9 @@ def test_all_strategies_compute_on_the_same_strains() -> None:
     assert (by_rules - found["difference"]).abs().max() > 1e-6
 
 
-def test_the_masks_of_other_cells_are_as_they_were() -> None:
-    cell, _ = resident()
-    assert cell.steady_state is None
-    catalyses = cell["gene", "catalyses", "reaction"]
-    lost = ~keep_masks(cell, GenotypeBatch.from_lists([[0]]))["reaction"][:, 0]
-    assert lost.sum() == len(catalyses.dst[catalyses.src == 0].unique())
-
-
-@pytest.mark.parametrize("changes", [{"model": None, "networks": {}}, {"metabolism": False, "derived": ["isoenzyme"]}])
+@pytest.mark.parametrize("changes", [{"model": None}, {"metabolism": False}])
 def test_it_needs_the_reactions_of_a_model(changes: dict[str, Any]) -> None:
-    config = CellConfig(**{"model": "textbook", "lose_blocked": True, **changes})
-    if config.model is None:
-        config.networks = {"some": object()}  # type: ignore[dict-item]
+    networks = {"some": NetworkConfig(path="n.csv", columns=["a", "b"])}
+    config = CellConfig(**{"model": "textbook", "networks": networks, "lose_blocked": True, **changes})
     with pytest.raises(ConfigError, match=r"`cell\.lose_blocked` needs the reactions of a metabolic model"):
         config.validate()

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -183,6 +183,7 @@ LABELS = st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.5, 1.0, 2.0, math.nan]), m
 
 @examples(30)
 @given(labels=LABELS, temperature=st.sampled_from([0.05, 0.1, 1.0]), seed=st.integers(0, 99))
+@example(labels=[math.nan, 1.0, math.nan], temperature=0.1, seed=0)
 def test_it_is_its_definition_with_ties_missing_labels_and_gradients(
     labels: list[float], temperature: float, seed: int
 ) -> None:
@@ -220,31 +221,21 @@ def test_embeddings_of_zeros_are_as_far_from_all() -> None:
     assert embedding.grad.isfinite().all()
 
 
-def test_one_label_cannot_be_compared() -> None:
-    embedding = torch.ones(3, 2, requires_grad=True)
-    cost = supcr(embedding, torch.tensor([[math.nan, 1.0, math.nan]]), 0.1)
-    cost.sum().backward()
-    assert cost == 0
-    assert not embedding.grad.any()
-
-
 # Temperatures and shares of the buffer by epoch.
 
 
-def temperature_of(start: float, end: float, schedule: str, epoch: int) -> float:
-    keys = {"temperature": start, "temperature_final": end, "temperature_schedule": schedule}
-    loss = make("mle_wass_supcr", 4, **keys)
+TEMPERATURES = {
+    "exponential": [1.0, 10**-0.25, 10**-0.5, 10**-0.75, 0.1, 0.1],
+    "cosine": [1.0, 0.55 + 0.45 * math.sqrt(0.5), 0.55, 0.55 - 0.45 * math.sqrt(0.5), 0.1, 0.1],
+    "none": [1.0] * 6,
+}
+
+
+@pytest.mark.parametrize("schedule", TEMPERATURES)
+def test_temperatures_fall_exponentially_by_half_a_wave_or_not_at_all(schedule: str) -> None:
+    loss = make("mle_wass_supcr", 4, temperature=1.0, temperature_final=0.1, temperature_schedule=schedule)
     assert isinstance(loss, CoupledLoss)
-    return loss.temperature(epoch)
-
-
-def test_temperatures_fall_exponentially_by_half_a_wave_or_not_at_all() -> None:
-    exponential = [temperature_of(1.0, 0.1, "exponential", e) for e in range(5)]
-    assert exponential == pytest.approx([1.0, 10**-0.25, 10**-0.5, 10**-0.75, 0.1])
-    cosine = [temperature_of(1.0, 0.1, "cosine", e) for e in range(5)]
-    assert cosine == pytest.approx([1.0, 0.55 + 0.45 * math.sqrt(0.5), 0.55, 0.55 - 0.45 * math.sqrt(0.5), 0.1])
-    assert {temperature_of(0.3, 0.1, "none", e) for e in range(5)} == {0.3}
-    assert temperature_of(1.0, 0.1, "exponential", 9) == pytest.approx(0.1)
+    assert [loss.temperature(epoch) for epoch in (0, 1, 2, 3, 4, 9)] == pytest.approx(TEMPERATURES[schedule])
 
 
 def test_the_share_of_the_buffer_rises_in_a_line_then_a_sigmoid_then_stays() -> None:

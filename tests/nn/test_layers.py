@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 
 from dglcell.errors import ConfigError
@@ -81,7 +80,7 @@ def test_mean_and_sum_over_relations(how: str, residual: int, factor: int) -> No
     assert (out["gene"].whole() == 5 * factor).all()
 
 
-WIDTH, HEADS = 6, 2
+WIDTH, HEADS, FACTORS, GENES = 6, 2, 3, 7
 
 
 def test_padding_and_lonely_genes_give_finite_gradients() -> None:
@@ -91,9 +90,6 @@ def test_padding_and_lonely_genes_give_finite_gradients() -> None:
     model(x, present).sum().backward()
     assert x.grad.isfinite().all()
     assert not x.grad[~present].any()
-
-
-WIDTH, FACTORS, GENES = 5, 3, 7
 
 
 def test_a_gene_of_its_own_starts_without_deviation_and_untrained_ones_keep_none() -> None:
@@ -106,9 +102,6 @@ def test_a_gene_of_its_own_starts_without_deviation_and_untrained_ones_keep_none
         optimizer.step()
     trained = (model.own_vectors.abs().sum(1) > 0) & (model.own_effects.abs().sum(1) > 0)
     assert trained.tolist() == [True, True, True, False, True, False, False]
-
-
-WIDTH, HEADS = 6, 2
 
 
 @examples(10)
@@ -139,12 +132,3 @@ def test_the_wild_type_equals_pytorch_geometric(cell: RandomCell) -> None:
         received = conv.receive(perturbed, perturbed.start(source), perturbed.start(destination))
         got = conv.update(destination.unsqueeze(1), received.whole())[:, 0]
         torch.testing.assert_close(got, expected, atol=1e-10, rtol=1e-10)
-
-
-@given(heads=st.sampled_from([-2, 0, 4, 12]))
-def test_heads_that_do_not_divide_the_width_are_refused(heads: int) -> None:
-    with pytest.raises(
-        ConfigError,
-        match=rf"`model.conv_heads` does not divide `model.hidden`\n  got:      {heads}\n  expected: a divisor of 6\n",
-    ):
-        GATv2Conv(("gene", "physical", "gene"), 6, GATv2Options(heads))

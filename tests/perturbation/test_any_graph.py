@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import dglcell
 from dglcell.cli.doctor import examine
-from dglcell.errors import DglcellError, GenotypeError, GraphError, MissingDependencyError
+from dglcell.errors import ConfigError, DglcellError, GenotypeError, GraphError, MissingDependencyError
 from dglcell.graph.cell import build_cell
 from dglcell.graph.config import CellConfig
 from dglcell.graph.resident import ResidentCell
@@ -361,6 +361,16 @@ BAD = {
         rows(torch.zeros(9, 2, device="meta")), ("do not fit the strains", "meta", "cell.to(device)"), GraphError
     ),
     "states of others": Bad(rows(torch.zeros(7, 2)), ("no states of the sources", "7 rows", "9, one"), GraphError),
+    "no such reduction": Bad(
+        lambda c: perturb(c, {"user": [[0]]}).aggregate(LIKES, torch.zeros(9, 2), "max"),
+        ("messages cannot be reduced so", "max", "sum or mean"),
+        ConfigError,
+    ),
+    "no such strategy": Bad(
+        lambda c: perturb(c, {"user": [[0]]}, strategy="nodemask"),
+        ("unknown strategy", "nodemask", "node_mask"),
+        ConfigError,
+    ),
     "relation of nobody": Bad(
         rows(torch.zeros(9, 2), ("user", "x", "item")), ("no such relation", "likes"), GraphError
     ),

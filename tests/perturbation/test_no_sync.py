@@ -198,13 +198,6 @@ def test_a_synchronisation_is_found(sinner: str) -> None:
         SINNERS[sinner](batch)
 
 
-def test_a_synchronisation_in_the_forward_pass_is_found(resident: ResidentCell) -> None:
-    task = make_task(resident, layers=1)
-    task.model.register_forward_pre_hook(lambda module, arguments: SINNERS["a value is read"](arguments[0]) and None)
-    with pytest.raises(SyncError):
-        checked_step(task, 4)
-
-
 def test_a_synchronisation_in_the_backward_pass_is_found(resident: ResidentCell) -> None:
     task = make_task(resident, layers=1)
 

@@ -22,7 +22,8 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.rules import PerturbedTensor
 from dglcell.perturbation.states import States
-from tests.random_cells import textbook_cell
+from tests.perturbation.states_of import agree
+from tests.random_cells import randomise, results, textbook_cell
 
 STRAINS = GenotypeBatch.from_lists([[], [3], [10, 40, 90], [3, 5]])
 CONFIG: dict[str, Any] = {"hidden": 8, "layers": 2, "local_heads": 2, "dropout": 0.0, "strategy": "node_mask"}
@@ -61,35 +62,8 @@ def route(monkeypatch: pytest.MonkeyPatch) -> Route:
 
 
 def model_of(resident: ResidentCell, **options: Any) -> HeteroCell:
-    """In float64, with weights of which none is zero."""
     torch.manual_seed(0)
-    model = HeteroCell(resident, HeteroCellConfig(**{**CONFIG, **options})).double().train()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return model
-
-
-def results(model: HeteroCell) -> list[Tensor]:
-    """Return predictions, and the gradient of every parameter."""
-    prediction = model(STRAINS)
-    assert prediction.embedding is not None
-    model.zero_grad()
-    prediction.phenotypes.sin().sum().backward()
-    gradients = [torch.zeros(()) if p.grad is None else p.grad for p in model.parameters()]
-    return [prediction.phenotypes.detach(), prediction.embedding.detach(), *gradients]
-
-
-def check(model: HeteroCell, route: Route, relations: int = 3, tolerance: float = 1e-10) -> None:
-    """Both routes give the same, and so many relations were computed together along one of them only."""
-    route.stack(True)
-    together = results(model)
-    assert max(route.together) == relations
-    route.stack(False)
-    alone = results(model)
-    assert not route.together
-    for mine, other in zip(together, alone, strict=True):
-        torch.testing.assert_close(mine, other, rtol=tolerance, atol=tolerance)
+    return randomise(HeteroCell(resident, HeteroCellConfig(**{**CONFIG, **options})).double().train())
 
 
 class Own(GINConv):
@@ -110,7 +84,12 @@ def test_a_convolution_that_differs_in_more_than_weights_is_computed_alone(
     first = cast(RelationConv, layer.convs[0])
     first.conv = kind(first.conv.relation, 8, GINOptions(**settings)).double()
     layer.structures[0] = structure_of(first.conv)
-    check(model, route, relations=2)
+    route.stack(True)
+    together = results(model, STRAINS)
+    assert max(route.together) == 2
+    route.stack(False)
+    agree(together, results(model, STRAINS))
+    assert not route.together
 
 
 @pytest.mark.parametrize("cross_relation", COMBINATIONS)
@@ -121,8 +100,7 @@ def test_predictions_in_evaluation(resident: ResidentCell, route: Route, cross_r
         model.eval()
         with torch.inference_mode():
             found.append([model(STRAINS).phenotypes, model(STRAINS).phenotypes])
-    for mine, other in zip(*found, strict=True):
-        torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-10)
+    agree(*found)
 
 
 def stacked_convs(dropout: float, layers: int = 2) -> StackedConvs:

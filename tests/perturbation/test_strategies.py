@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dglcell.errors import ConfigError, GenotypeError, MissingDependencyError
+from dglcell.errors import GenotypeError, MissingDependencyError
 from dglcell.graph.schema import Relation
 from dglcell.models import cell_model
 from dglcell.models.cell_model import HeteroCell
@@ -63,23 +63,6 @@ def test_keep_masks_follow_the_definition(data: Any, cell: RandomCell) -> None:
     for b, strain in enumerate(strains):
         for node_type, expected in cell.keep(strain).items():
             np.testing.assert_array_equal(kept[node_type].strains_NB[:, b].numpy(), expected, err_msg=node_type)
-
-
-def test_unknown_strategy_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"unknown strategy\n  got:      nodemask\n  expected: .*node_mask"):
-        perturb(None, GenotypeBatch.from_lists([[0]]), "nodemask")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_reduction_that_does_not_exist_is_refused(strategy: str) -> None:
-    cell = RandomCell({"gene": 2}, {("gene", "physical", "gene"): (np.array([0]), np.array([1]))}, {})
-    perturbed = perturb(cell.resident, GenotypeBatch.from_lists([[0]]), strategy)
-    states = perturbed.start(torch.ones(2, 1, dtype=torch.float64))
-    with pytest.raises(
-        ConfigError,
-        match=r"messages cannot be reduced so\n  got:      max\n  expected: sum or mean\n  do:       choose one",
-    ):
-        perturbed.aggregate(("gene", "physical", "gene"), states, "max")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine on which DGL has no GPU")

@@ -61,8 +61,7 @@ class MeasuredStrains(nn.Module):
         self.register_buffer("genes", torch.zeros(0, dtype=torch.int32))
         self.register_buffer("offsets", torch.zeros(1, dtype=torch.int64))
         self.register_buffer("labels", torch.zeros(0, outputs))
-        self._table: _Table | None = None
-        self._above: _Table | None = None
+        self._tables: dict[bool, _Table] = {}
         self._labels_of_tables = self.labels
 
     def remember(self, cell: ResidentCell, genotypes: GenotypeBatch, labels_ST: Tensor) -> None:
@@ -78,29 +77,25 @@ class MeasuredStrains(nn.Module):
 
     def forward(self, cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
         """Return the smallest label of each strain's measured parts, [B, T]; the wild type's where none is smaller."""
-        self._forget_others()
-        if self._table is None:
-            self._table = self._table_of(cell, self.labels)
-        return self._table.smallest(self._lost(cell, genotypes), genotypes)
+        return self._table(cell, of_parts=True).smallest(self._lost(cell, genotypes), genotypes)
 
     def largest(self, cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
         """Return the largest label of the training strains that each strain is a part of, [B, T]; 0 where none is."""
-        self._forget_others()
-        if self._above is None:
-            # The largest label is found as the smallest of the labels times −1.
-            labels_ST = self.labels.masked_fill(self.labels == MISSING, LEAST).neg()
-            self._above = self._table_of(cell, labels_ST, prune=False)
-        return self._above.largest(self._lost(cell, genotypes), genotypes)
+        return self._table(cell, of_parts=False).largest(self._lost(cell, genotypes), genotypes)
 
-    def _forget_others(self) -> None:
-        """Drop tables of other training strains, or on another device: labels then are another tensor."""
+    def _table(self, cell: ResidentCell, *, of_parts: bool) -> _Table:
+        """Return the table in which the parts of a strain are found, or the strains that it is a part of."""
+        # Of other training strains, or on another device, labels are another tensor.
         if self._labels_of_tables is not self.labels:
-            self._table, self._above, self._labels_of_tables = None, None, self.labels
-
-    def _table_of(self, cell: ResidentCell, labels_ST: Tensor, *, prune: bool = True) -> _Table:
-        counts = self.offsets.diff()
-        genotypes = GenotypeBatch(self.genes.long(), self.offsets, int(counts.max()) if len(counts) else 0)
-        return _Table.of(cell, self._lost(cell, genotypes), genotypes, labels_ST, prune=prune)
+            self._tables, self._labels_of_tables = {}, self.labels
+        if of_parts not in self._tables:
+            counts = self.offsets.diff()
+            genotypes = GenotypeBatch(self.genes.long(), self.offsets, int(counts.max()) if len(counts) else 0)
+            # The largest label is found as the smallest of the labels times −1.
+            labels_ST = self.labels if of_parts else self.labels.masked_fill(self.labels == MISSING, LEAST).neg()
+            lost_SN = self._lost(cell, genotypes)
+            self._tables[of_parts] = _Table.of(cell, lost_SN, genotypes, labels_ST, prune=of_parts)
+        return self._tables[of_parts]
 
     def _lost(self, cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
         """Return whether each strain loses each node, or each set of nodes with the same metabolites, [B, N].

@@ -137,8 +137,6 @@ def test_strains_without_covariates_are_refused() -> None:
     model = models()[0]
     with pytest.raises(DataError, match="the model sees covariates, and these strains have none"):
         model(GenotypeBatch.from_lists([[0]]))
-    with pytest.raises(ConfigError, match=r"`model.activity_from` names a covariate that strains do not have: 'guide'"):
-        SetOperator(model.cell, SetOperatorConfig(hidden=8, local_heads=2, activity_from=["guide"]), 1)
 
 
 def test_activities_are_learned_from_covariates_that_strains_have() -> None:

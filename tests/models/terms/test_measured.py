@@ -96,8 +96,10 @@ def test_parts_by_reactions_are_those_that_lose_no_other_reaction(cell: Resident
 def test_strains_that_say_no_more_than_their_parts_are_left_out(cell: ResidentCell) -> None:
     made = remembered(cell, [[0], [1], [0, 1], [0, 2], [2]], [0.5, 0.8, 0.5, 0.4, 1.0])
     bounds(made, cell, [[0]])
-    assert made._table is not None
-    assert len(made._table.lost) == 3  # neither [0, 1], of which [0] says as much, nor [2], which is the wild type
+    # Neither [0, 1], of which [0] says as much, nor [2], which is the wild type.
+    assert len(made._tables[True].lost) == 3
+        len(made._tables[True].lost) == 3
+    )  # neither [0, 1], of which [0] says as much, nor [2], which is the wild type
 
 
 def test_too_many_strains_are_refused(cell: ResidentCell, monkeypatch: pytest.MonkeyPatch) -> None:
