@@ -8,11 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tests.models.plain_network import Parameters
+
 Edge = tuple[int, int]
 SCORER = "terms.genes.head.attention"
 
 
-class PlainDango:
+class PlainDango(Parameters):
     """Reads the parameters of a model by name, so that gradients of both can be compared.
 
     Args:
@@ -22,20 +24,16 @@ class PlainDango:
     """
 
     def __init__(self, model, edges: dict[str, list[Edge]], zero_weights: dict[str, float]) -> None:
-        self.parameters = dict(model.named_parameters())
+        super().__init__(model)
         self.config, self.edges, self.zero_weights = model.config, edges, zero_weights
-        self.num_genes = len(self.parameters["encoder.embedding.weight"])
-
-    def linear(self, prefix: str, x: Tensor) -> Tensor:
-        y = x @ self.parameters[f"{prefix}.weight"].T
-        return y + self.parameters[f"{prefix}.bias"] if f"{prefix}.bias" in self.parameters else y
+        self.num_genes = len(self.values["encoder.embedding.weight"])
 
     def activate(self, x: Tensor) -> Tensor:
         return torch.nn.functional.gelu(x) if self.config.activation == "gelu" else x.clamp(min=0)
 
     def encode(self, number: int, edges: list[Edge]) -> Tensor:
         """Return two rounds of GraphSAGE, gene by gene."""
-        x = self.parameters["encoder.embedding.weight"]
+        x = self.values["encoder.embedding.weight"]
         for layer in range(2):
             prefix = f"encoder.encoders.{number}.rounds.{layer}"
             means = []
@@ -72,7 +70,7 @@ class PlainDango:
     def score(self, x: Tensor) -> Tensor:
         """[T] of one set of genes [K, H]."""
         if not len(x):
-            return torch.zeros_like(self.parameters[f"{SCORER}.score.bias"])
+            return torch.zeros_like(self.values[f"{SCORER}.score.bias"])
         static, width = self.activate(self.linear(f"{SCORER}.static.0", x)), x.shape[1] // self.config.heads
         dynamic = x
         for layer in range(2 if len(x) > 1 else 0):
@@ -80,7 +78,7 @@ class PlainDango:
             parts = [part.split(width, 1) for part in self.linear(f"{prefix}.project", dynamic).chunk(3, 1)]
             heads = [self.attend(q, k, v) for q, k, v in zip(*parts, strict=True)]
             mixed = self.linear(f"{prefix}.out", torch.cat(heads, 1))
-            dynamic = self.parameters[f"{prefix}.beta"] * mixed + dynamic
+            dynamic = self.values[f"{prefix}.beta"] * mixed + dynamic
         return self.linear(f"{SCORER}.score", (dynamic - static) ** 2).mean(0)
 
     def meta(self, states: list[Tensor]) -> Tensor:

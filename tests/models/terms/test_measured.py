@@ -98,8 +98,6 @@ def test_strains_that_say_no_more_than_their_parts_are_left_out(cell: ResidentCe
     bounds(made, cell, [[0]])
     # Neither [0, 1], of which [0] says as much, nor [2], which is the wild type.
     assert len(made._tables[True].lost) == 3
-        len(made._tables[True].lost) == 3
-    )  # neither [0, 1], of which [0] says as much, nor [2], which is the wild type
 
 
 def test_too_many_strains_are_refused(cell: ResidentCell, monkeypatch: pytest.MonkeyPatch) -> None:
