@@ -125,12 +125,6 @@ def test_hash_is_the_same_in_another_process_and_order(tmp_path: Path) -> None:
     assert shuffled.sha256 == small().sha256
 
 
-def test_untouched_genes_ignore_self_loops() -> None:
-    loops = Edges(np.array([0, 2]), np.array([0, 1]))
-    cell = CellGraph.assemble({GENE: Vocabulary.of(["YA", "YB", "YC"])}, {gene_relation("net"): loops})
-    assert cell.untouched_genes().tolist() == [0]
-
-
 def test_an_existing_directory_is_not_overwritten_unasked(tmp_path: Path) -> None:
     save_cell(small(), tmp_path / "cell")
     with pytest.raises(DataError, match="exists already"):
@@ -186,19 +180,6 @@ def small_cell() -> ResidentCell:
         {"gene": 3, "reaction": 1, "metabolite": 2},
         {CONVERTS: [-2.0]},
     )
-
-
-def test_the_heterograph_has_all_nodes_edges_and_weights() -> None:
-    graph = small_cell().heterograph()
-    assert graph.idtype == torch.int64
-    assert graph.edges["converts"].data["weight"].tolist() == [-2.0]
-    assert graph.num_edges("physical") == 3
-    assert {kind: graph.num_nodes(kind) for kind in graph.ntypes} == small_cell().num_nodes
-    assert set(graph.canonical_etypes) == set(small_cell().relations)
-    for relation in small_cell().relations:
-        mine, (src, dst) = small_cell()[relation], graph.edges(etype=relation)
-        assert (mine.src.tolist(), mine.dst.tolist()) == (src.tolist(), dst.tolist())
-        assert (mine.weight is None) == ("weight" not in graph.edges[relation].data)
 
 
 def test_buffers_follow_the_dtype_and_are_not_in_checkpoints() -> None:

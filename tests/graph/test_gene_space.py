@@ -79,28 +79,11 @@ def test_weights_are_shares_of_the_largest_cosines(
     assert got.sum(1).max() < 1
 
 
-def test_a_cell_has_the_relation_where_asked_for(tmp_path: Path) -> None:
-    table = tmp_path / "complex.csv"
-    table.write_text("a,b\nG1,HUB\nG2,HUB\nG3,OTHER\n")
-    networks = {"physical": NetworkConfig(path=str(table), columns=["a", "b"])}
-    config = CellConfig(networks=networks, similarity=SimilarityConfig(neighbours=1))
-    cell = build_cell(config)
-    edges = cell.edges(gene_relation("similar"))
-    names = cell.genes.names
-    pairs = {(names[u], names[v]) for u, v in zip(edges.src.tolist(), edges.dst.tolist(), strict=True)}
-    assert ("G1", "G2") not in pairs or ("G2", "G1") in pairs
-    assert {v for _, v in pairs} == set(cell.genes.names)
-    assert edges.weight is not None
-    assert edges.weight.max() < 1
-    assert gene_relation("similar") not in build_cell(CellConfig(networks=networks)).relations
-
-
 def test_bad_configurations_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"`cell.similarity.power` must be positive"):
         CellConfig(model="textbook", similarity=SimilarityConfig(power=0.0)).validate()
-    config = SimilarityConfig(sources={"no name": SimilaritySource(vectors="x.csv")})
     with pytest.raises(GraphError, match="similar_no name"):
-        config.validate()
+        SimilarityConfig(sources={"no name": SimilaritySource(vectors="x.csv")}).validate()
 
 
 # Sources, each with a relation of its own.

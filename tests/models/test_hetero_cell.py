@@ -115,16 +115,12 @@ def test_attention_scores_the_weights_of_weighted_relations() -> None:
     assert [model.encoder.layers[0].relations[int(name.split(".")[4])] for name in names] == [CONVERTS]
 
 
-def one_of_each(cross_relation: str, **changes) -> HeteroCell:
-    """Return a model of a cell in which metabolites have one relation, reactions two and genes three."""
+def test_every_node_type_combines_its_own_relations() -> None:
+    """Metabolites have one relation, reactions two and genes three."""
     names = [CATALYSES, CATALYSED_BY, CONVERTS, CONVERTED_BY, gene_relation("physical"), gene_relation("regulatory")]
     cell = resident_cell({r: ([0, 1], [1, 0]) for r in names}, {"gene": 4, "reaction": 3, "metabolite": 2})
-    torch.manual_seed(0)
-    return HeteroCell(cell, small_config(cross_relation=cross_relation, layers=3, **changes))
-
-
-def test_every_node_type_combines_its_own_relations() -> None:
-    model = one_of_each("pairwise_interaction", pool=["gene", "metabolite"])
+    config = small_config(cross_relation="pairwise_interaction", layers=3, pool=["gene", "metabolite"])
+    model = HeteroCell(cell, config)
     pairs = [{t: len(mixer.mix.first.bias) for t, mixer in layer.mixers.items()} for layer in model.encoder.layers]
     # What ends in reactions is not read after the last layer.
     assert pairs == [{"gene": 6, "reaction": 3}, {"gene": 6, "reaction": 3}, {"gene": 6}]

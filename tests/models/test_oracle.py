@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -28,7 +27,7 @@ from tests.gpu.devices import as_on_a_gpu, needs_gpu
 from tests.models.plain_network import left_of, plain_forward
 from tests.perturbation.states_of import DENSE_SHARES, ENGINES, Engine, agree
 from tests.perturbation.test_activities import Strain, batch_of, strains_of
-from tests.random_cells import RandomCell, genotypes_of, random_cells, randomise, results
+from tests.random_cells import RandomCell, genotypes_of, random_cells, randomise, resident_cell, results
 
 CPU, GPU_PATHS, GPU = "cpu", "as on a gpu", "cuda"
 
@@ -154,10 +153,9 @@ def test_the_ends_of_activity_in_dango() -> None:
 
 
 def test_a_link_that_compares_losses_refuses_activities() -> None:
-    edges = {("gene", "physical", "gene"): (np.array([0]), np.array([1]))}
-    cell = RandomCell({"gene": 2, "reaction": 1, "metabolite": 1}, edges, {})
+    cell = resident_cell({("gene", "physical", "gene"): ([0], [1])}, {"gene": 2, "reaction": 1, "metabolite": 1})
     config = HeteroCellConfig(**SMALL, pool=["gene"], link="minimum", local_head=False, combination="none")
-    model = HeteroCell(cell.resident, config, 1).double()
+    model = HeteroCell(cell, config, 1).double()
     link = model.terms["link"]
     assert isinstance(link, Link)
     assert link.measured is not None

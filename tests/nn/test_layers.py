@@ -1,8 +1,7 @@
-"""Small parts: registries, MLPs, which relations are live, cross-relation aggregation."""
+"""Small parts: norms, MLPs, which relations are live, genes of their own, GATv2 beside that of PyTorch Geometric."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -11,32 +10,17 @@ from torch import nn
 from dglcell.errors import ConfigError
 from dglcell.graph.schema import CATALYSED_BY, CATALYSES, CONVERTED_BY, CONVERTS, gene_relation
 from dglcell.nn.blocks import NORMS, make_norm, mlp
-from dglcell.nn.config import REFUSED_NORMS, CrossRelation, GATv2Options
+from dglcell.nn.config import REFUSED_NORMS, GATv2Options
 from dglcell.nn.convolutions import GATv2Conv
-from dglcell.nn.heads import FactorisationMachine, HyperSAGNN
-from dglcell.nn.hetero_layer import HeteroLayer, live_relations
+from dglcell.nn.heads import FactorisationMachine
+from dglcell.nn.hetero_layer import live_relations
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import PerturbedCell, perturb
-from dglcell.perturbation.states import States
+from dglcell.perturbation.perturb import perturb
 from tests.examples import examples
 from tests.random_cells import RandomCell, random_cells
 
 PHYSICAL = gene_relation("physical")
 ALL = [PHYSICAL, CATALYSES, CATALYSED_BY, CONVERTS, CONVERTED_BY]
-
-
-class Times(nn.Module):
-    """A convolution that brings nothing and multiplies a node's state."""
-
-    def __init__(self, factor: float) -> None:
-        super().__init__()
-        self.factor = nn.Parameter(torch.tensor(factor))
-
-    def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
-        return destination
-
-    def update(self, x: torch.Tensor, received: torch.Tensor) -> torch.Tensor:
-        return x * self.factor
 
 
 @pytest.mark.parametrize("name", NORMS)
@@ -68,28 +52,7 @@ def test_only_relations_that_reach_what_is_read_are_computed() -> None:
     assert first == ALL
 
 
-@pytest.mark.parametrize(("how", "residual", "factor"), [("sum", 0, 6), ("mean", 0, 2), ("sum", 1, 7), ("mean", 1, 3)])
-def test_mean_and_sum_over_relations(how: str, residual: int, factor: int) -> None:
-    relations = [gene_relation(name) for name in "abc"]
-    cell = RandomCell({"gene": 2}, {r: (np.array([0]), np.array([1])) for r in relations}, {})
-    factors = iter((1.0, 2.0, 3.0))
-    options = {"cross_relation": CrossRelation(how), "norm": "none", "activation": "identity", "dropout": 0.0}
-    layer = HeteroLayer(relations, lambda _: Times(next(factors)), width=3, residual=bool(residual), **options)
-    perturbed = perturb(cell.resident, GenotypeBatch.from_lists([[], [0]]))
-    out = layer.double()(perturbed, {"gene": perturbed.start(torch.full((2, 3), 5.0, dtype=torch.float64))})
-    assert (out["gene"].whole() == 5 * factor).all()
-
-
 WIDTH, HEADS, FACTORS, GENES = 6, 2, 3, 7
-
-
-def test_padding_and_lonely_genes_give_finite_gradients() -> None:
-    model = HyperSAGNN(WIDTH, 1, layers=2, heads=HEADS, gain=1.0, activation="gelu", dropout=0.0)
-    x = torch.randn(3, 4, WIDTH, requires_grad=True)
-    present = torch.tensor([[False] * 4, [True] + [False] * 3, [True] * 4])
-    model(x, present).sum().backward()
-    assert x.grad.isfinite().all()
-    assert not x.grad[~present].any()
 
 
 def test_a_gene_of_its_own_starts_without_deviation_and_untrained_ones_keep_none() -> None:

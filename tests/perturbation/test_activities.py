@@ -6,19 +6,15 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from dglcell.errors import GenotypeError
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
-from dglcell.perturbation.sent import activities
 from dglcell.perturbation.states import Execution
 from dglcell.perturbation.targets import Targets
-from tests.examples import examples
-from tests.models.plain_network import left_of
-from tests.random_cells import RandomCell, random_cells, resident_cell
+from tests.random_cells import RandomCell, resident_cell
 
 WIDTH = 4
 
@@ -57,22 +53,6 @@ def batch_of(genes: list[Strain], reactions: list[Strain]) -> GenotypeBatch:
     reaction, starts, own_left = concatenated(reactions)
     own = Targets(reaction, starts, max(map(len, reactions)), own_left)
     return GenotypeBatch(nodes, offsets, max(map(len, genes)), left, reactions=own)
-
-
-def received(rows: Tensor, v: Tensor, nodes: int) -> Tensor:
-    """Sums of the edges' rows, node by node."""
-    return rows.new_zeros(nodes, *rows.shape[1:]).index_add(0, v, rows)
-
-
-@examples(10)
-@given(data=st.data(), cell=random_cells())
-def test_a_reaction_has_the_smallest_activity_of_its_genes_and_its_own(data: Any, cell: RandomCell) -> None:
-    genes, reactions = data.draw(strains_of(cell, True))
-    found = activities(cell.resident, batch_of(genes, reactions))
-    for b, strain in enumerate(zip(genes, reactions, strict=True)):
-        for node_type, left in left_of(cell, *strain).items():
-            if node_type in found:
-                torch.testing.assert_close(found[node_type][:, b], left)
 
 
 @pytest.mark.parametrize("strategy", ["node_mask", "difference"])

@@ -119,19 +119,6 @@ LONG, SHORT = 2 * ROWS_WORTH_COMPILING, 0.5 * ROWS_WORTH_COMPILING
 
 
 @pytest.mark.parametrize(
-    ("device", "of_edges", "strategy"),
-    [
-        ("cpu", None, "difference"),
-        ("cuda", None, "node_mask"),
-        ("cpu", "edge_mask", "edge_mask"),
-        ("cuda", "edge_subgraph", "edge_subgraph"),
-    ],
-)
-def test_the_strategy_follows_from_the_device(device: str, of_edges: str | None, strategy: str) -> None:
-    assert Choices.default(device, of_edges=of_edges).strategy == strategy
-
-
-@pytest.mark.parametrize(
     ("device", "rows", "given", "compiled", "half"),
     [
         ("cuda", LONG, {}, True, True),
@@ -153,6 +140,7 @@ def test_layers_are_compiled_in_long_runs_on_a_gpu(
     monkeypatch.setattr(choices, "compiler_works", lambda device_type: True)
     monkeypatch.setattr(choices, "multiplies_bfloat16_fast", lambda device_type: device_type == "cuda")
     found = Choices.default(device).for_run(device, rows, **given)
+    assert found.strategy == {"cpu": "difference", "cuda": "node_mask"}[device]
     assert (found.compiled, found.half) == (compiled, half)
     execution = found.execution(recompute=True)
     assert (execution.compile, execution.dtype) == (compiled, torch.bfloat16 if half else None)

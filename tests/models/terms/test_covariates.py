@@ -200,11 +200,3 @@ def test_the_wild_type_has_its_value_with_any_heads(heads: str) -> None:
     assert out_BT[2, 0] <= 0.2502  # of [0, 1], measured parts are [0] and [1]
     alone_BT = model(GenotypeBatch.from_lists(STRAINS[3:])).phenotypes * link.scale + link.shift
     assert torch.allclose(alone_BT[0], out_BT[3])
-
-
-def test_identity_adds_no_weights() -> None:
-    models = (
-        HeteroCell(CELL, HeteroCellConfig(hidden=8, layers=1)),
-        SetOperator(CELL, SetOperatorConfig(hidden=8, layers=1)),
-    )
-    assert not [name for model in models for name in model.state_dict() if "link" in name]
