@@ -122,7 +122,11 @@ def test_an_explicit_checkpoint_of_another_run_is_continued(tiny: Tiny, done: Pa
 @pytest.mark.parametrize(
     ("error", "message", "options"),
     [
-        (CheckpointError, r"holds a run already, and `resume: never` was asked for\n  do: +remove", ["resume=never"]),
+        (
+            CheckpointError,
+            r"holds a run already, and `resume: never` was asked for\n  do: +change `exp",
+            ["resume=never"],
+        ),
         (
             ConfigError,
             r"has another configuration\n  got:      model.hidden: 8 → 16, optimizer.lr: 0.003 → 0.1\n",
@@ -161,8 +165,7 @@ def test_another_store_is_refused(tiny: Tiny, done: Path, tmp_path: Path) -> Non
     moved.train(runs, "trainer.epochs=1")
     shutil.rmtree(moved.store)
     build_store(table.slice(0, 500), moved.store, command="tests")
-    hashes = rf"got: +{Store(moved.store).sha256[:12]}\n  expected: {Store(tiny.store).sha256[:12]}\n  do: "
-    with pytest.raises(CheckpointError, match=rf"store '.*' is not the one this run was started on\n  {hashes}"):
+    with pytest.raises(CheckpointError, match=r"store '.*' is not the one this run was started on\n  do: +put the old"):
         moved.train(runs, "trainer.epochs=2")
     shutil.rmtree(moved.store)
     with pytest.raises(CheckpointError, match=r"the store '.*' of this run is not here\n  do: .*dglcell data build"):
