@@ -162,8 +162,7 @@ def test_raw_files_are_found_in_the_raw_folder(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "networks").mkdir()
     file = tmp_path / "networks" / "edges.csv"
     file.write_text("a,b\n")
-    assert find_raw("networks/edges.csv", str(tmp_path)) == file
-    assert find_raw(str(file)) == file
+    assert find_raw("networks/edges.csv", str(tmp_path)) == find_raw(str(file)) == file
     monkeypatch.setenv("DGLCELL_RAW", str(tmp_path))
     assert find_raw("networks/edges.csv") == file
     with pytest.raises(

@@ -32,10 +32,7 @@ def test_accelerators_are_devices_and_those_that_are_not_there_are_refused(caplo
             check_device("cuda:0")
 
 
-linux = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
-
-
-@linux
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 def test_available_memory_heeds_control_groups(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert (available_memory() or 0) > 2_000_000
     for name, content in (("max", "3000000"), ("current", "1500000"), ("stat", "anon 1000000\nfile 500000")):
