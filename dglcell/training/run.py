@@ -19,7 +19,7 @@ from pytorch_lightning.loggers import Logger
 
 from dglcell.config.experiment import Config
 from dglcell.data.split import Split
-from dglcell.errors import ConfigError, OwnerError
+from dglcell.errors import ConfigError, OwnerError, count
 from dglcell.files.atomic import atomic_file, write_json
 from dglcell.files.owner import Lease, current_holder, held, lives
 from dglcell.graph.cell_files import save_cell
@@ -275,7 +275,7 @@ def train_ablation(
     The rows are returned; there are none if the run is not finished.
     """
     ablation = without_messages(config, epochs)
-    log.info("training %s for at most %d epochs", ablation.experiment.name, ablation.trainer.epochs)
+    log.info("training %s for at most %s", ablation.experiment.name, count(ablation.trainer.epochs, "epoch"))
     train(ablation, command, signals)
     run = RunDirectory(config.run_directory)
     if not run.results.exists():
