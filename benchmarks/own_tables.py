@@ -247,7 +247,7 @@ def measure(table: OwnTable, seeds: int | None = None) -> dict[str, Any]:
         "metric": "average precision" if table.name in CLASSES else "pearson",
         "score": means[model],
         "ensemble_score": means.get(TOGETHER),
-        "best_null": best,
+        "best_baseline": best,
         "best_baseline_score": baselines[best],
         "difference": round(means[model] - baselines[best], 4),
         "each_split": {name: [round(value, 4) for value in scores_of[name]] for name in (model, best)},
