@@ -8,9 +8,9 @@ from dglcell.config.experiment import Config
 from site_extension.markdown import block, code, table
 from site_extension.results import Comparison, Record, as_text, committed, interval, mean
 
-HEADER = ("experiment", "labels", "test strains", "score", "baseline's score", "difference", "without messages",
-          "model", "strongest baseline", "draws")  # fmt: skip
-ALIGN = "lllrrrrllr"
+HEADER = ("experiment", "labels", "test strains", "score", "baseline's score", "difference", "both together",
+          "without messages", "model", "strongest baseline", "draws")  # fmt: skip
+ALIGN = "lllrrrrrllr"
 
 
 def pages(root: Path, experiments: list[tuple[str, Config]]) -> dict[str, str]:
@@ -28,7 +28,7 @@ def pages(root: Path, experiments: list[tuple[str, Config]]) -> dict[str, str]:
             model = str(config.data.source.insilico.model)
             if model not in models:
                 models.add(model)
-                computed.append((f"**{model}**", "computed", "all", "1.000", *["–"] * 3, "FBA itself", "–", "–"))
+                computed.append((f"**{model}**", "computed", "all", "1.000", *["–"] * 4, "FBA itself", "–", "–"))
             computed += [(row[0], "computed", *row[1:]) for row in rows]
     return {
         "parts/results.md": block("{rst-class} sortable", "") + "\n" + table(HEADER, measured + computed, ALIGN),
@@ -44,16 +44,16 @@ def _rows(page: str, config: Config, record: Record) -> list[tuple[str, ...]]:
         one = Comparison.of(record, place)
         if one is None:
             continue
-        difference = interval(one.own, one.theirs)
-        score = f"**{mean(one.own)}**" if difference and difference[1] > 0 else mean(one.own)
+        together = one.together if one.together.keys() >= one.own.keys() else {}
         kind = "average precision, " if record.metric == "average_precision" else ""
         found.append(
             (
                 f"[{code(config.experiment.name)}](_generated/experiments/{page}.md)",
                 f"{kind}{config.split.kind}{f', {code(place)}' if place else ''}",
-                score,
+                _bold(one.own, one.theirs),
                 mean(one.theirs),
-                as_text(difference),
+                as_text(interval(one.own, one.theirs)),
+                _bold(together, one.theirs) if together else "–",
                 mean(one.without) if one.without else "–",
                 code(one.model),
                 one.baseline,
@@ -61,3 +61,9 @@ def _rows(page: str, config: Config, record: Record) -> list[tuple[str, ...]]:
             )
         )
     return found
+
+
+def _bold(own: dict[int, float], theirs: dict[int, float]) -> str:
+    """The mean, bold where the interval of the difference from a baseline is above zero."""
+    difference = interval(own, theirs)
+    return f"**{mean(own)}**" if difference and difference[1] > 0 else mean(own)

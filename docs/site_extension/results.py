@@ -82,18 +82,20 @@ class Comparison:
     own: dict[int, float]
     theirs: dict[int, float]
     without: dict[int, float]
+    together: dict[int, float]  # of the network and a baseline; not in draws with too few validation strains
 
     @classmethod
     def of(cls, record: Record, where: str = "") -> Comparison | None:
         """None where there is no score of a model and a baseline."""
         (model, own), *others = record.by_model(where).items() or [("", {})]
         rest = {name: values for name, values in others if not name.startswith(ENSEMBLE_OF)}
+        together = next((values for name, values in others if name.startswith(ENSEMBLE_OF)), {})
         without = rest.pop(WITHOUT, {})
         known = {name: values for name, values in rest.items() if own.keys() <= values.keys()}
         if not known:
             return None
         best = max(known, key=lambda name: statistics.fmean(known[name][seed] for seed in own))
-        return cls(model, best, own, {seed: known[best][seed] for seed in own}, without)
+        return cls(model, best, own, {seed: known[best][seed] for seed in own}, without, together)
 
 
 @functools.cache

@@ -43,8 +43,9 @@ SMALL = (
     ("quickstart.yaml", "layers: 2", "layers: 1"),
     ("quickstart.yaml", "batch_size: 128", "batch_size: 64"),
     ("quickstart.yaml", "epochs: 3", "epochs: 1\n  threads: 1"),
+    ("106-ecoli-core/gene_disjoint.yaml", "size: 15000", "size: 250"),
 )
-"""What makes the quickstart small: files of conf, and texts in them."""
+"""What makes the quickstart and the demo small: files of conf, and texts in them."""
 
 FEWER = {r"pairs=800": "pairs=150", r'pairs: "800"': 'pairs: "150"', r"epochs(=|: )\d+": r"epochs\g<1>1"}
 """What makes a notebook of the gallery short."""
