@@ -201,10 +201,10 @@ class Predictor:
             batch_size: strains per forward pass; as many as fit into memory where None.
 
         Returns:
-            For each strain and phenotype the subsets of its changes, small ones first: strain (its number), genes,
-            phenotype, subset, size, predicted, change (from the wild type), part (of the whole change), interaction
-            (what it does beyond all smaller subsets inside it), and responsible (it is one of the smallest with nine
-            tenths of the whole change). For several seeds their mean is explained.
+            For each strain and phenotype the subsets of its changes, small ones first. The columns are strain (its
+            number), genes, phenotype, subset, size, predicted, change (from the wild type) and part (of the whole
+            change). ``interaction`` is what a subset does beyond all smaller ones inside it. ``responsible`` is one of
+            the smallest with nine tenths of the whole change. For several seeds their mean is explained.
 
         Raises:
             GenotypeError: as for `predict`; or a strain changes more than six genes.

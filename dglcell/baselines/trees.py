@@ -31,8 +31,8 @@ ALPHA = 10.0
 class Features:
     """Make numbers of strains: [S, F], the same for every order of their genes.
 
-    They are how many genes a strain changes and how much of them it lacks in all, sums of the genes' similarities and
-    of products of these over pairs of its genes, its lost reactions, its covariates, and what additive effects predict.
+    They are how many genes a strain changes and how much of them it lacks; sums of the genes' similarities, and of
+    products of these over its pairs; lost reactions, covariates, and what additive effects predict.
     """
 
     #: [N, A] leading singular vectors of the similarity of genes, scaled by the singular values

@@ -106,9 +106,9 @@ def strain_keys(table: Strains) -> Keys:
 def query_pair_keys(table: Strains) -> tuple[NDArray[np.int64], Keys]:
     """Return the strains with a query pair, ascending, and a key of each one's pair.
 
-    The query pair is the first two genes of a strain, in either order: tables list the genes of the query strain
-    first and the array gene last, so that of the three pairs of a trigenic strain only the one that was built into
-    the query strain counts. A double mutant is its own query pair; strains with fewer deletions have none.
+    The query pair is the first two genes of a strain, in either order. Tables list the genes of the query strain
+    first and the array gene last. So of the three pairs of a trigenic strain only the one counts that was built into
+    the query strain. A double mutant is its own query pair; strains with fewer deletions have none.
     """
     rows = np.flatnonzero(table.num_deletions >= 2)
     first, keys = table.offsets[rows], gene_keys(table.names)

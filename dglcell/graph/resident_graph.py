@@ -201,8 +201,8 @@ class ResidentRelation(nn.Module):
     def dense(self, dtype: torch.dtype, *, weighted: bool) -> Tensor:
         """Return the adjacency [num_dst, num_src] as a dense matrix, with multi-edges added up.
 
-        On a GPU it has zeros beyond its last row and column, up to multiples of ``PADDING``, because a GPU reads rows
-        that do not begin at multiples of 16 bytes two bytes at a time. A half precision that cannot hold all entries
+        On a GPU it has zeros beyond its last row and column, up to multiples of ``PADDING``. It reads rows that do
+        not begin at multiples of 16 bytes two bytes at a time. A half precision that cannot hold all entries
         exactly is replaced by float32.
         """
         step = 1 if self.src.device.type == "cpu" else PADDING
