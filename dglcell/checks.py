@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin,
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.errors import ConfigError, closest, did_you_mean
+from dglcell.errors import ConfigError, closest, did_you_mean, word_of_today
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
@@ -130,14 +130,6 @@ def _refusal(error: ValidationError, hint: Any, key: str, where: str, explain: E
     what = "is no finite number" if first["type"] == "finite_number" else "has a wrong value"
     got = "null" if value is None else shown(key, value)
     return ConfigError(f"{where}`{key or '(the file)'}` {what}", got=got, expected=expected)
-
-
-RENAMED = {"strengths": "activities", "strength": "activity", "condition": "covariate", "null_models": "baselines"}
-
-
-def word_of_today(key: str) -> str:
-    """Return what a key is called since version 1.0, where it had another word for the same thing before."""
-    return functools.reduce(lambda text, words: text.replace(*words), RENAMED.items(), key)
 
 
 def _keys(hint: Any) -> Mapping[Any, Any]:

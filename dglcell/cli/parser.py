@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 from dglcell import __version__
 from dglcell.cli import check, explain, inputs, job, predict, verbs
 from dglcell.cli.arguments import add_configuration, add_raw, add_run
-from dglcell.errors import printable
+from dglcell.errors import printable, word_of_today
 
 if TYPE_CHECKING:
     Group = argparse._SubParsersAction["Parser"]
@@ -70,7 +70,7 @@ class Parser(argparse.ArgumentParser):
         wrong = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)|unrecognized arguments: (--?[\w-]+)", message)
         if wrong:
             known = re.findall(r"[\w-]+", wrong[2]) if wrong[2] else [*self._option_string_actions]
-            close = difflib.get_close_matches(wrong[1] or wrong[3], known, n=1)
+            close = difflib.get_close_matches(word_of_today(wrong[1] or wrong[3]), known, n=1)
             hint = f"; did you mean '{close[0]}'?" if close else ""
             if wrong[2] and "VERB" in message:
                 # The nearest verb and the place where verbs are described replace argparse's list of all verbs.

@@ -17,11 +17,11 @@ import yaml
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from dglcell.checks import HIDDEN, check_one_line, read_section, word_of_today
+from dglcell.checks import HIDDEN, check_one_line, read_section
 from dglcell.config.experiment import KINDS, Config
 from dglcell.config.original import explain
 from dglcell.config.yaml_text import DEEPEST, as_plain_text, check_yaml, read_yaml
-from dglcell.errors import ConfigError, did_you_mean, listing
+from dglcell.errors import ConfigError, did_you_mean, listing, word_of_today
 from dglcell.losses.config import LossConfig
 from dglcell.models.config import MODELS, ModelConfig
 from dglcell.plugins import FOLDER, FORM, NOWHERE, NotImportedError, find_class, installed_names, looking_in

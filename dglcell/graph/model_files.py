@@ -112,7 +112,7 @@ def read_model(name_or_path: str, raw: str | None = None) -> Model:
     with _quiet_cobra(), whole_rules():
         try:
             model = _parse(content, FORMATS[extension], lacking)
-        except Exception as error:
+        except Exception as error:  # parsers of SBML, JSON, MATLAB and YAML fail in ways of their own
             raise _unparsable(path, FORMATS[extension], error) from error
         # Committed results have the names of these models that are no genes.
         no_genes = mend_rules(model, path.name, keep=name_or_path in (*SHIPPED, *MODELS))

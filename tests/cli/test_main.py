@@ -204,6 +204,11 @@ def test_too_little_memory_to_begin_with_is_said(tiny: Tiny) -> None:
             ["predict", "run", "--all-pairs", "--activity", "0,5"],
             "'0,5' has a decimal comma: write 0.5, or 0.0,5 for two activities",
         ),
+        (
+            ["predict", "run", "--condition", "medium=a"],
+            "unrecognized arguments: --condition medium=a; did you mean '--covariate'?",
+        ),
+        (["train", "x", "--control", "1"], "unrecognized arguments: --control 1; did you mean '--without-messages'?"),
         (["doctor", "--nothing"], "unrecognized arguments: --nothing\n"),
         (["-q", "doctor"], "unrecognized arguments: -q; give it after the verb"),
         (["--verbose", "doctor"], "unrecognized arguments: --verbose; give it after the verb"),
