@@ -27,7 +27,7 @@ from benchmarks.methods import Method, MethodSpec, UnsupportedError, choose_meth
 from benchmarks.workload import Workload, hub_workload, random_workload
 from dglcell.errors import MissingDependencyError
 from dglcell.files.atomic import write_json
-from dglcell.graph.cell_files import read_cell, save_cell
+from dglcell.graph.cell import read_cell, save_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.machine.devices import check_device, measured_memory
 from dglcell.machine.processor import is_out_of_memory, keep_freed_memory, processor_name

@@ -17,8 +17,7 @@ from dglcell.data.strains import Strains
 from dglcell.data.table import numbers_of
 from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, listing
 from dglcell.explain.tables import explain, split
-from dglcell.graph.cell import build_cell
-from dglcell.graph.cell_files import read_cell
+from dglcell.graph.cell import build_cell, read_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.edge_targets import EDGES
 from dglcell.machine.devices import check_device

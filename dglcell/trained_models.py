@@ -31,10 +31,10 @@ from dglcell.files.untrusted import (
     read_fields,
     record,
 )
-from dglcell.graph.cell import build_cell
-from dglcell.graph.cell_files import read_cell, save_cell
+from dglcell.graph.cell import build_cell, read_cell, save_cell
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.vocabulary import Vocabulary, read_genome_table
+from dglcell.graph.tables import read_genome_table
+from dglcell.graph.vocabulary import Vocabulary
 from dglcell.published.file import PublishedFile
 from dglcell.report.run_files import ROW, read_run_config, result_rows
 from dglcell.runs.directory import RunDirectory

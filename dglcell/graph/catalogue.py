@@ -13,8 +13,8 @@ from typing import Annotated, Any
 
 from dglcell.checks import check_choice, check_values, must, one_of
 from dglcell.errors import ConfigError
-from dglcell.graph.tables import SEPARATORS
-from dglcell.graph.vocabulary import UNKNOWN_POLICIES, Vocabulary, read_genome_table, read_gff, read_sgd_features
+from dglcell.graph.tables import SEPARATORS, read_genome_table, read_gff, read_sgd_features
+from dglcell.graph.vocabulary import UNKNOWN_POLICIES, Vocabulary
 from dglcell.published.file import FILES, Found, PublishedFile, read_declarations
 
 PAIRS, GROUPS = "pairs", "groups"

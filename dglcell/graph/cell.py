@@ -1,20 +1,34 @@
-"""Build the cell graph from a configuration: its genes, metabolic model, networks and derived relations."""
+"""Build the cell graph that a configuration describes, write it, and read it back."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import functools
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dglcell.errors import ConfigError, GraphError
-from dglcell.files.atomic import find_raw, sha256_file
+from dglcell.files.atomic import atomic_directory, find_raw, sha256_file
+from dglcell.files.untrusted import (
+    FLAG,
+    MAPPING,
+    SHA256,
+    TEXT,
+    Kind,
+    UnreadableError,
+    find_wrong,
+    list_of,
+    mapping_of,
+    read_json,
+    read_npz,
+)
 from dglcell.graph.catalogue import GENE_SETS, provenance
-from dglcell.graph.cell_files import losses_of_cell
-from dglcell.graph.cell_graph import CellGraph, Edges
+from dglcell.graph.cell_graph import SCHEMA_VERSION, CellGraph, Edges, Rule
 from dglcell.graph.config import MODEL, UNION, CellConfig
 from dglcell.graph.gene_space import similar_relations
 from dglcell.graph.metabolism import Currency, Metabolism, derived_edges
@@ -31,99 +45,18 @@ from dglcell.graph.schema import (
     Relation,
     gene_relation,
 )
-from dglcell.graph.vocabulary import (
-    REFUSE,
-    AliasTable,
-    Vocabulary,
-    read_aliases,
-    read_column,
-    read_gene_list,
-    read_gff,
-    read_sgd_features,
-)
+from dglcell.graph.tables import read_aliases, read_column, read_gene_list, read_gff, read_sgd_features
+from dglcell.graph.vocabulary import REFUSE, AliasTable, Vocabulary
 from dglcell.published.file import PublishedFile
 
+if TYPE_CHECKING:
+    from dglcell.graph.resident_graph import Derivation
 
-def _genome_reader(path: Path) -> Callable[[Path], Vocabulary] | None:
-    """Return what reads a file of genes with their aliases, by its extension; None where it is of no such format."""
-    readers = {".gff": read_gff, ".gff3": read_gff, ".tab": read_sgd_features}
-    return readers.get(Path(path.name.removesuffix(".gz")).suffix)
+__all__ = ["CellConfig", "CellGraph", "build_cell", "read_cell", "save_cell"]
 
-
-@dataclass
-class GeneChoice:
-    """Read genes and aliases as a configuration names them, when they are asked for."""
-
-    config: CellConfig  #: configuration of the cell
-    raw: str | None = None  #: folder for relative paths; see `find_raw`
-    #: ``genes`` and ``aliases`` → the files that were read, with hashes
-    provenance: dict[str, Any] = field(default_factory=dict)
-    _sets: dict[str, Vocabulary] = field(default_factory=dict)
-
-    def aliases(self) -> AliasTable:
-        """Return the other names of genes."""
-        name = self.config.aliases
-        if not name:
-            return AliasTable()
-        if name in GENE_SETS:
-            return self._gene_set(name, "aliases").others
-        path = self._found(name, "aliases")
-        read = _genome_reader(path)
-        return read(path).others if read else read_aliases(path)
-
-    def self_evident(self, metabolism: Metabolism | None, aliases: AliasTable) -> Vocabulary:
-        """Return names that stand for themselves: of the model, of a chosen gene set, and all that have aliases."""
-        names = {name for names in aliases.systematic.values() for name in names}
-        if metabolism is not None:
-            names |= set(metabolism.genes.names)
-        if self.config.genes in GENE_SETS:
-            names |= set(self._gene_set(self.config.genes, "genes").names)
-        return Vocabulary.of(names)
-
-    def genes(self, metabolism: Metabolism | None, networks: dict[str, Network]) -> Vocabulary:
-        """Return the gene vocabulary."""
-        genes, asked = self._chosen(metabolism, networks), self.config.more_genes
-        if asked is None:
-            return genes
-        name, _, column = asked.rpartition(":")
-        path = find_raw(name or asked, self.raw)
-        self.provenance["more_genes"] = {"path": asked, "sha256": sha256_file(path)}
-        if not name:
-            return Vocabulary.of({*genes.names, *read_gene_list(path).names})
-        return Vocabulary.of({*genes.names, *read_column(path, column)})
-
-    def _chosen(self, metabolism: Metabolism | None, networks: dict[str, Network]) -> Vocabulary:
-        choice = self.config.genes
-        model_genes = metabolism.genes.names if metabolism else ()
-        if choice == MODEL:
-            return Vocabulary(model_genes)
-        if choice == UNION:
-            ambiguous = {name for network in networks.values() for name in network.ambiguous}
-            names = {name for network in networks.values() for name in network.names}
-            return Vocabulary.of((names - ambiguous).union(model_genes))
-        if choice in GENE_SETS:
-            return self._gene_set(choice, "genes")
-        if not PublishedFile(choice).is_here(self.raw):
-            expected = f"union, model, {', '.join(GENE_SETS)}, or the path of a list with one name per line"
-            raise ConfigError("`cell.genes` is neither a choice nor a file", got=choice, expected=expected)
-        path = self._found(choice, "genes")
-        return (_genome_reader(path) or read_gene_list)(path)
-
-    def _found(self, name: str, use: str) -> Path:
-        found = PublishedFile(name).find(self.raw)
-        self.provenance[use] = {"path": name, **found.provenance()}
-        return found.path
-
-    def _gene_set(self, name: str, use: str) -> Vocabulary:
-        source = GENE_SETS[name]
-        if name not in self._sets:
-            self._sets[name] = source.read(source.file.find(self.raw).path)
-        if use not in self.provenance:
-            self.provenance[use] = provenance(name, source.file.find(self.raw))
-        return self._sets[name]
-
-
-__all__ = ["CellConfig", "CellGraph", "build_cell"]
+Named = Vocabulary | AliasTable
+Part = tuple[Relation, Edges, str]
+"""A relation, its edges, and where messages say that it comes from."""
 
 
 def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
@@ -135,78 +68,229 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
         GraphError: a file is unusable, names are unknown, or relations are empty or share a name.
     """
     config.validate()
+    origin: dict[str, Any] = {"config": dataclasses.asdict(config), "networks": {}}
     metabolism = Metabolism.read(config.model, raw, media=config.media) if config.model else None
-    choice = GeneChoice(config, raw)
-    aliases = choice.aliases()
-    known = choice.self_evident(metabolism, aliases)
+    of_model = metabolism.genes.names if metabolism else ()
+    read = functools.cache(lambda name, otherwise: _read_names(name, otherwise, raw))
+    aliases = AliasTable()
+    if config.aliases:
+        found, origin["aliases"] = read(config.aliases, read_aliases)
+        aliases = found.others if isinstance(found, Vocabulary) else found
+    known = {*aliases.targets, *of_model}  # these names stand for themselves
+    if config.genes in GENE_SETS:
+        known |= {*read(config.genes, read_gene_list)[0]}
     tables = config.tables()
-    networks = {name: read_network(name, table, aliases, known, raw) for name, table in tables.items()}
-    genes = choice.genes(metabolism, networks)
+    networks = {name: read_network(name, of, aliases, Vocabulary.of(known), raw) for name, of in tables.items()}
     if config.genes == UNION:
-        parts = {"": metabolism.genes.names if metabolism else (), **{name: of.names for name, of in networks.items()}}
-        for name in networks:
-            others = Vocabulary.of(gene for other, names in parts.items() if other != name for gene in names)
-            warn_of_strangers(f"network '{name}'", parts[name], others, f"cell.networks.{name}.strip_prefix")
-    vocabularies, relations = {GENE: genes}, _Relations()
-    provenance: dict[str, Any] = {"config": dataclasses.asdict(config), "networks": {}, **choice.provenance}
+        genes = _united(of_model, networks)
+    elif config.genes == MODEL:
+        genes = Vocabulary(of_model)
+    else:
+        if config.genes not in GENE_SETS and not PublishedFile(config.genes).is_here(raw):
+            expected = f"union, model, {', '.join(GENE_SETS)}, or the path of a list with one name per line"
+            raise ConfigError("`cell.genes` is neither a choice nor a file", got=config.genes, expected=expected)
+        genes, origin["genes"] = read(config.genes, read_gene_list)
+    if config.more_genes:
+        name, _, column = config.more_genes.rpartition(":")
+        path = find_raw(name or column, raw)
+        origin["more_genes"] = {"path": config.more_genes, "sha256": sha256_file(path)}
+        genes = Vocabulary.of({*genes.names, *(read_column(path, column) if name else read_gene_list(path))})
+    vocabularies, parts = {GENE: genes}, list[Part]()
     if metabolism is not None:
-        provenance["model"] = _add_metabolism(config, metabolism, vocabularies, relations)
+        of_metabolism, parts, counts = _of_metabolism(config, metabolism, genes)
+        vocabularies |= of_metabolism
+        origin["model"] = metabolism.provenance | counts
     for name, network in networks.items():
         edges, counts = network_edges(network, tables[name].config, genes, config, f"cell.networks.{name}")
-        provenance["networks"][name] = tables[name].provenance() | counts
-        for relation, ends in edges.items():
-            relations.add(gene_relation(relation), ends, f"network '{name}'")
+        origin["networks"][name] = tables[name].provenance() | counts
+        parts += [(gene_relation(of), ends, f"network '{name}'") for of, ends in edges.items()]
     if config.similarity is not None:
-        given = dict(relations.edges)
-        for name, ends, origin in similar_relations(config.similarity, given, genes, aliases, raw):
-            relations.add(gene_relation(name), ends, "`cell.similarity`")
-            if origin:
-                provenance.setdefault("similarity", {})[name] = origin
-    known_names = [aliases, *([metabolism.aliases] if metabolism is not None else [])]
-    vocabularies[GENE], names = add_names(genes, known_names, raw)
+        given = {relation: ends for relation, ends, _ in parts}
+        for name, ends, of_file in similar_relations(config.similarity, given, genes, aliases, raw):
+            parts.append((gene_relation(name), ends, "`cell.similarity`"))
+            if of_file:
+                origin.setdefault("similarity", {})[name] = of_file
+    vocabularies[GENE], names = add_names(genes, [aliases, *([metabolism.aliases] if metabolism else [])], raw)
     if names:
-        provenance["names"] = names
-    blocked, (media, titles) = config.lose_blocked, (metabolism.media, metabolism.titles) if metabolism else ({}, {})
-    derive = losses_of_cell(relations.edges, lose_blocked=blocked)
-    more: dict[str, Any] = {"lose_blocked": blocked, "derive": derive, "media": media, "titles": titles}
-    return CellGraph.assemble(vocabularies, relations.edges, provenance, **more)
+        origin["names"] = names
+    media, titles = (metabolism.media, metabolism.titles) if metabolism else ({}, {})
+    return _assemble(vocabularies, _distinct(parts), origin, config.lose_blocked, media, titles)
 
 
-@dataclass
-class _Relations:
-    edges: dict[Relation, Edges] = field(default_factory=dict)
-    origins: dict[Relation, str] = field(default_factory=dict)
+def _read_names(name: str, otherwise: Callable[[Path], Named], raw: str | None) -> tuple[Any, dict[str, Any]]:
+    """Return genes or their other names, and where they come from: a gene set, a file of a genome, or another file."""
+    if name in GENE_SETS:
+        found = GENE_SETS[name].file.find(raw)
+        return GENE_SETS[name].read(found.path), provenance(name, found)
+    found = PublishedFile(name).find(raw)
+    of_genomes = {".gff": read_gff, ".gff3": read_gff, ".tab": read_sgd_features}
+    reader = of_genomes.get(Path(found.path.name.removesuffix(".gz")).suffix, otherwise)
+    return reader(found.path), {"path": name, **found.provenance()}
 
-    def add(self, relation: Relation, edges: Edges, origin: str) -> None:
-        if relation in self.edges:
-            got = f"{self.origins[relation]} and {origin}"
-            raise GraphError(f"two relations are called '{relation[1]}'", got=got, do="rename a network")
-        self.edges[relation], self.origins[relation] = edges, origin
+
+def _united(of_model: tuple[str, ...], networks: Mapping[str, Network]) -> Vocabulary:
+    """Return the genes of the model and of networks, and warn of a network that shares hardly any with the others."""
+    parts = {"": of_model, **{name: network.names for name, network in networks.items()}}
+    for name in networks:
+        others = Vocabulary.of(gene for other, names in parts.items() if other != name for gene in names)
+        warn_of_strangers(f"network '{name}'", parts[name], others, f"cell.networks.{name}.strip_prefix")
+    ambiguous = {name for network in networks.values() for name in network.ambiguous}
+    return Vocabulary.of({name for network in networks.values() for name in network.names} - ambiguous | {*of_model})
 
 
-def _add_metabolism(
-    config: CellConfig, metabolism: Metabolism, vocabularies: dict[str, Vocabulary], relations: _Relations
-) -> dict[str, Any]:
-    """Add the model's relations over the cell's genes; return the model's provenance."""
-    genes = vocabularies[GENE]
+def _of_metabolism(
+    config: CellConfig, metabolism: Metabolism, genes: Vocabulary
+) -> tuple[dict[str, Vocabulary], list[Part], dict[str, Any]]:
+    """Return the model's nodes, its relations over the cell's genes, and what is left out of it."""
     index = genes.indices(metabolism.genes.names)
-    unknown = tuple(name for name, i in zip(metabolism.genes.names, index, strict=True) if i < 0)
-    gene, reaction = metabolism.catalyses
-    catalyses = Edges(index[gene], reaction)
-    inside = catalyses.select(catalyses.src >= 0)
+    unknown = [name for name, i in zip(metabolism.genes.names, index, strict=True) if i < 0]
     if config.unknown == REFUSE:
         where = f"metabolic model '{metabolism.name}'"
         refuse_names(unknown, len(metabolism.genes), genes, where=where, key="cell.unknown")
+    gene, reaction = metabolism.catalyses
+    catalyses = Edges(index[gene], reaction)
+    inside = catalyses.select(catalyses.src >= 0)
+    nodes, relations = {}, {}
     if config.metabolism:
-        vocabularies |= {REACTION: metabolism.reactions, METABOLITE: metabolism.metabolites}
+        nodes = {REACTION: metabolism.reactions, METABOLITE: metabolism.metabolites}
         converts = Edges(metabolism.converts[0], metabolism.converts[1], metabolism.stoichiometry)
-        made = {CATALYSES: inside, CATALYSED_BY: inside.reversed()}
-        for relation, edges in {**made, CONVERTS: converts, CONVERTED_BY: converts.reversed()}.items():
-            relations.add(relation, edges, "the metabolic model")
+        relations = {CATALYSES: inside, CATALYSED_BY: inside.reversed()}
+        relations |= {CONVERTS: converts, CONVERTED_BY: converts.reversed()}
+    parts = [(relation, edges, "the metabolic model") for relation, edges in relations.items()]
     currency = Currency(config.currency_degree, tuple(config.currency))
     for name in config.derived:
         src, dst = index[derived_edges(name, metabolism, currency)]
-        kept = np.flatnonzero((src >= 0) & (dst >= 0))
-        relations.add(gene_relation(name), Edges(src, dst).select(kept), "`cell.derived`")
-    dropped = {"unknown": list(unknown), "edges_dropped": len(catalyses) - len(inside)}
-    return {**metabolism.provenance, **dropped}
+        parts.append((gene_relation(name), Edges(src, dst).select((src >= 0) & (dst >= 0)), "`cell.derived`"))
+    return nodes, parts, {"unknown": unknown, "edges_dropped": len(catalyses) - len(inside)}
+
+
+def _distinct(parts: list[Part]) -> dict[Relation, Edges]:
+    origins: dict[Relation, str] = {}
+    for relation, _, origin in parts:
+        if relation in origins:
+            got = f"{origins[relation]} and {origin}"
+            raise GraphError(f"two relations are called '{relation[1]}'", got=got, do="rename a network")
+        origins[relation] = origin
+    return {relation: edges for relation, edges, _ in parts}
+
+
+def _assemble(
+    vocabularies: dict[str, Vocabulary],
+    relations: dict[Relation, Edges],
+    origin: dict[str, Any],
+    lose_blocked: bool,
+    media: Mapping[str, Mapping[str, float]],
+    titles: Mapping[str, Mapping[str, str]],
+) -> CellGraph:
+    """Make a cell graph whose reactions depend on genes.
+
+    A reaction node stands for one enzyme complex (one AND-term of the rule) in one direction, so it is lost if any of
+    its genes is. Strains may also lose the reactions that carry no flux then.
+    """
+    derive: tuple[Rule, ...] = (CATALYSES,) if CATALYSES in relations else ()
+    derive = (*derive, _blocked) if lose_blocked else derive
+    more: dict[str, Any] = {"lose_blocked": lose_blocked, "derive": derive, "media": media, "titles": titles}
+    return CellGraph.assemble(vocabularies, relations, origin, **more)
+
+
+def _blocked(cell: CellGraph) -> Derivation:
+    from dglcell.graph.steady_state import SteadyState  # here, so that a cell graph is read without torch
+
+    return SteadyState.of(cell)
+
+
+_META, _EDGES = "cell.json", "edges.npz"
+
+_FIELDS = {
+    "sha256": SHA256,
+    "relations": list_of(Kind("three names", lambda v: isinstance(v, list) and len(v) == 3 and all(map(TEXT.fits, v)))),
+    "vocabularies": mapping_of(Kind("different names", lambda v: list_of(TEXT).fits(v) and len({*v}) == len(v))),
+    "provenance": MAPPING,
+    "lose_blocked": FLAG,
+    "other_names": mapping_of(list_of(TEXT)),
+    "standard_names": mapping_of(TEXT),
+    "titles": mapping_of(mapping_of(TEXT)),
+    "media": mapping_of(mapping_of(Kind("a number, 0 to 1", lambda v: isinstance(v, float) and 0 <= v <= 1))),
+}
+
+
+def save_cell(cell: CellGraph, directory: Path, *, overwrite: bool = False) -> None:
+    """Write ``cell.json`` (names, provenance, hash) and ``edges.npz``; the directory appears whole or not at all."""
+    arrays: dict[str, NDArray[Any]] = {}
+    for i, edges in enumerate(cell.content.values()):
+        arrays |= {f"{i}_src": edges.src, f"{i}_dst": edges.dst}
+        if edges.weight is not None:
+            arrays[f"{i}_weight"] = edges.weight
+    others = cell.vocabularies[GENE].others if GENE in cell.vocabularies else AliasTable()
+    meta = {
+        "schema_version": SCHEMA_VERSION,
+        "sha256": cell.sha256,
+        "relations": [list(relation) for relation in cell.relations],
+        "vocabularies": {node_type: list(v.names) for node_type, v in sorted(cell.vocabularies.items())},
+        "provenance": cell.provenance,
+        "lose_blocked": cell.lose_blocked,
+        **({"media": cell.media} if cell.media else {}),
+        **({"titles": cell.titles} if cell.titles else {}),
+        "other_names": {alias: list(genes) for alias, genes in others.systematic.items()},
+        "standard_names": dict(others.standard),
+    }
+    with atomic_directory(Path(directory), overwrite=overwrite) as partial:
+        np.savez_compressed(partial / _EDGES, allow_pickle=False, **arrays)
+        (partial / _META).write_text(json.dumps(meta, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_cell(directory: Path) -> CellGraph:
+    """Read what `save_cell` wrote, and check it against its hash.
+
+    Raises:
+        GraphError: files are missing, damaged, of another schema version, or do not match the hash.
+    """
+    directory = Path(directory)
+    meta = _read_meta(directory)
+    vocabularies = {node_type: Vocabulary(tuple(names)) for node_type, names in meta["vocabularies"].items()}
+    if GENE in vocabularies:
+        other = {alias: tuple(genes) for alias, genes in meta["other_names"].items()}
+        vocabularies[GENE] = Vocabulary(vocabularies[GENE].names, AliasTable(other, meta["standard_names"]))
+    try:
+        arrays, relations = read_npz(directory / _EDGES), dict[Relation, Edges]()
+        for i, (source, name, destination) in enumerate(meta["relations"]):
+            src, dst = (arrays[f"{i}_{end}"].astype(np.int64) for end in ("src", "dst"))
+            weight = arrays.get(f"{i}_weight")
+            edges = Edges(src, dst, None if weight is None else weight.astype(np.float32))
+            relations[source, name, destination] = edges
+        more = (meta[name] for name in ("provenance", "lose_blocked", "media", "titles"))
+        cell = _assemble(vocabularies, relations, *more)
+    except (UnreadableError, LookupError, TypeError, ValueError, GraphError) as error:
+        raise _damaged(directory, f"{_EDGES}: {error}", "whole arrays for every relation") from error
+    if cell.sha256 != meta["sha256"]:
+        raise _damaged(directory, f"content hash {cell.sha256}", f"content hash {meta['sha256']}")
+    return cell
+
+
+def _damaged(directory: Path, got: str, expected: str) -> GraphError:
+    what, do = f"cell graph '{directory}' is damaged", "build the cell graph again"
+    return GraphError(what, got=got, expected=expected, do=do)
+
+
+def _read_meta(directory: Path) -> dict[str, Any]:
+    path = directory / _META
+    if not path.is_file():
+        got = "an existing directory without cell.json" if directory.is_dir() else "no such directory"
+        expected, do = f"a directory with {_META} and {_EDGES}", "build and save a cell graph there first"
+        raise GraphError(f"no cell graph at '{directory}'", got=got, expected=expected, do=do)
+    try:
+        meta = read_json(path)
+    except UnreadableError as error:
+        raise _damaged(directory, f"{_META}: {error}", "whole JSON") from error
+    version = meta.get("schema_version") if isinstance(meta, dict) else None
+    if version != SCHEMA_VERSION:
+        what, got = f"cell graph '{directory}' was written by another version of dglcell", f"schema version {version}"
+        do = "build the cell graph again, or use the version that wrote it"
+        raise GraphError(what, got=got, expected=f"schema version {SCHEMA_VERSION}", do=do)
+    # Cell graphs of earlier versions do not say these.
+    earlier = {"lose_blocked": False, "other_names": {}, "standard_names": {}, "titles": {}, "media": {}}
+    content: dict[str, Any] = earlier | meta
+    wrong = find_wrong(content, _FIELDS)
+    if wrong is not None:
+        raise _damaged(directory, f"{_META}: {wrong.what}", wrong.expected)
+    return content

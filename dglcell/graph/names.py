@@ -14,7 +14,8 @@ from dglcell.files.atomic import find_raw
 from dglcell.graph.catalogue import GENE_SETS, MODELS
 from dglcell.graph.catalogue import provenance as provenance_of
 from dglcell.graph.model_files import FORMATS, SHIPPED, locate_model, read_model
-from dglcell.graph.vocabulary import LOOKED_AT, AliasTable, Vocabulary, read_aliases
+from dglcell.graph.tables import read_aliases
+from dglcell.graph.vocabulary import LOOKED_AT, AliasTable, Vocabulary
 
 if TYPE_CHECKING:
     from cobra import Model

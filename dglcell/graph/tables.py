@@ -1,28 +1,28 @@
-"""Read tables that others wrote: edges and groups of genes, and a row of numbers for each of some names."""
+"""Read what others wrote of genes: edges, groups, lists, other names, genomes, and numbers for each of some names."""
 
 from __future__ import annotations
 
 import csv
-import mmap
+import io
 import re
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.errors import GraphError, import_optional, listing
+from dglcell.errors import GraphError, import_optional, listing, shorten
 from dglcell.files.atomic import CONTROL, DAMAGE, MOST_COLUMNS, open_text
 from dglcell.files.untrusted import UnreadableError, read_npz
+from dglcell.graph.vocabulary import AliasTable, Vocabulary
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from dglcell.graph.vocabulary import Vocabulary
 
 SEPARATORS = ("auto", ",", "\t", ";", " ")
 """These separators are accepted; a space stands for any run of blanks."""
@@ -74,7 +74,7 @@ class EdgeTable:
         for column, value in conditions.items():
             rows = (self.frame[column] == value).to_numpy()
             if not rows.any():
-                what = f"network file '{self.path.name}': no row has '{value}' in column '{self.labels[column]}'"
+                what = f"table '{self.path.name}': no row has '{value}' in column '{self.labels[column]}'"
                 got = listing(name or "nothing" for name in self.text(column, filled=False)[0])
                 raise GraphError(what, got=got, do="correct `where`, or check that the file is the one meant")
             kept &= rows
@@ -86,48 +86,57 @@ class EdgeTable:
 
 
 def read_table(
-    path: Path, wanted: Sequence[str], separator: str, header: bool | None, *, quotes: bool = True
+    path: Path,
+    wanted: Sequence[str] | None,
+    separator: str = "auto",
+    header: bool | None = None,
+    *,
+    quotes: bool = True,
 ) -> EdgeTable:
     """Read some columns of a text file, plain or ``.gz``; a ``GraphError`` says what is wrong with it.
 
     Args:
         path: the file.
-        wanted: column names of the header, or positions from 0 written as numbers.
+        wanted: column names of the header, or positions from 0 written as numbers; None for all that line 1 names.
         separator: one of `SEPARATORS`; ``auto`` is the first of tab, comma and semicolon in line 1, else blanks.
         header: whether the first line names the columns; None: it does if a wanted column is not a number.
         quotes: whether fields may stand in double quotes; otherwise a quote is a character like others.
     """
     import pandas as pd
 
-    has_header = header if header is not None else not all(column.isdecimal() for column in wanted)
+    has_header = header if header is not None else wanted is None or not all(map(str.isdecimal, wanted))
     try:
-        if path.suffix != ".gz" and path.stat().st_size:
-            with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                if (at := content.find(b"\0")) >= 0:  # pandas ends a name there, and other programs do not
-                    raise _unreadable(path, ValueError(f"a NUL at byte {at:,}"))
-        first = _first_line(path)
+        with open_text(path, errors="replace") as file:
+            text = file.read()
+        if "\0" in text:  # pandas ends a name there, and other programs do not
+            raise _unreadable(path, ValueError(f"a NUL in line {text.count(chr(10), 0, text.index(chr(0))) + 1:,}"))
+        first = text[: text.find("\n") + 1 or None].rstrip("\r\n")
+        if not first:
+            what = f"table '{path.name}' is empty or begins with an empty line"
+            raise GraphError(what, expected="a row of column names or data", do="check the file")
         if separator == "auto":
             separator = next((mark for mark in ("\t", ",", ";") if mark in first), " ")
         fields = first.split() if separator == " " else first.split(separator)
         names = [field.strip().strip('"') for field in fields]
         if len(names) > MOST_COLUMNS:
-            what, do = f"network file '{path.name}' has too many columns", "write a matrix of pairs as a table of pairs"
-            do = f"keep those of genes and weights; {do}"
-            raise GraphError(what, got=f"{len(names):,}", expected=f"{MOST_COLUMNS:,} or fewer", do=do)
-        positions = {column: _position(column, names, has_header, path) for column in wanted}
+            do = "keep those of genes and weights; write a matrix of pairs as a table of pairs"
+            what, expected = f"table '{path.name}' has too many columns", f"{MOST_COLUMNS:,} or fewer"
+            raise GraphError(what, got=f"{len(names):,}", expected=expected, do=do)
+        every = {name: i for i, name in enumerate(names)}
+        places = every if wanted is None else {column: _place(column, names, has_header, path) for column in wanted}
         with warnings.catch_warnings():
             # pandas only warns when all rows are longer than the first line, and then drops what is too much.
             warnings.simplefilter("error", pd.errors.ParserWarning)
             whole = pd.read_csv(
-                path, sep=separator.replace(" ", r"\s+"), header=None, skiprows=int(has_header),
+                io.StringIO(text), sep=separator.replace(" ", r"\s+"), header=None, skiprows=int(has_header),
                 names=list(range(len(names))), dtype="category", keep_default_na=False, na_values=[],
-                skip_blank_lines=False, index_col=False, encoding_errors="replace",
+                skip_blank_lines=False, index_col=False,
                 quoting=csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE,
             )  # fmt: skip
     except (*DAMAGE, pd.errors.ParserError, pd.errors.ParserWarning) as error:
         raise _unreadable(path, error) from error
     whole.index = pd.RangeIndex(1 + has_header, len(whole) + 1 + has_header)
-    frame = pd.DataFrame({column: _names(whole[position]) for column, position in positions.items()})
+    frame = pd.DataFrame({column: _names(whole[place]) for column, place in places.items()})
     # This character stands for bytes that are no UTF-8, which are harmless in columns that are not read.
     undecodable = re.compile("\N{REPLACEMENT CHARACTER}")
     for column in frame:
@@ -137,7 +146,7 @@ def read_table(
     nothing = (frame == "").all(axis=1)
     others = whole[nothing].astype(object).fillna("").map(str.strip)
     blank = others.index[(others == "").all(axis=1)]
-    labels = {column: names[position] if has_header else column for column, position in positions.items()}
+    labels = {column: names[place] if has_header else column for column, place in places.items()}
     return EdgeTable(path, frame.drop(blank), labels)
 
 
@@ -152,30 +161,141 @@ def _names(written: pd.Series) -> pd.Series:
 
 def _unreadable(path: Path, error: Exception) -> GraphError:
     got = str(error).strip().splitlines()[0].removeprefix("Error tokenizing data. C error: ")
-    what, do = f"network file '{path.name}' cannot be read to its end", "copy or download the file again"
-    expected = "a text table, plain or .gz, with equally many columns in every row"
+    what, do = f"'{path.name}' cannot be read to its end", "copy or download the file again"
+    expected = "a text file, plain or .gz; if it is a table, with equally many columns in every row"
     return GraphError(what, got=got, expected=expected, do=do)
 
 
-def _first_line(path: Path) -> str:
-    with open_text(path, errors="replace") as file:
-        line = file.readline().rstrip("\r\n")
-    if not line:
-        what = f"network file '{path.name}' is empty or begins with an empty line"
-        raise GraphError(what, expected="a row of column names or data", do="check the file")
-    return line
-
-
-def _position(column: str, names: list[str], has_header: bool, path: Path) -> int:
+def _place(column: str, names: list[str], has_header: bool, path: Path) -> int:
     if has_header and names.count(column) > 1:
-        raise GraphError(f"network file '{path.name}': two columns are called '{column}'", do="name it by its position")
+        raise GraphError(f"table '{path.name}': two columns are called '{column}'", do="name it by its position")
     if has_header and column in names:
         return names.index(column)
     if column.isdecimal() and int(column) < len(names):
         return int(column)
     expected = (listing(names, 20) + ", or " if has_header else "") + f"a number from 0 to {len(names) - 1}"
     do = "name one of these columns" + ("" if has_header else ", or set `header: true` if line 1 names them")
-    raise GraphError(f"network file '{path.name}' has no column '{column}'", expected=expected, do=do)
+    raise GraphError(f"table '{path.name}' has no column '{column}'", expected=expected, do=do)
+
+
+def _numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield lines that are not blank, with their numbers from 1, without their ends, from a plain or ``.gz`` file."""
+    try:
+        with open_text(path) as file:
+            for number, line in enumerate(file, start=1):
+                if CONTROL.search(line):
+                    what, got = f"'{path.name}', line {number}: a control character", ascii(shorten(line, 80))
+                    raise GraphError(what, got=got, expected="a text file")
+                if line.strip():
+                    yield number, line.rstrip("\r\n")
+    except DAMAGE as error:
+        raise _unreadable(path, error) from error
+
+
+def read_gene_list(path: Path) -> Vocabulary:
+    """Read genes from a text file, plain or ``.gz``, with one name per line; what follows a ``#`` is skipped."""
+    names = []
+    for number, line in list(_numbered_lines(path)):  # a file that is cut off is no list
+        words = line.split("#")[0].split()
+        if len(words) > 1:
+            what, do = f"gene list '{path.name}', line {number}: more than one name", "keep only the column of"
+            raise GraphError(what, got=f"'{line}'", expected="one name per line", do=f"{do} systematic names")
+        names += words
+    if not names:
+        raise GraphError(f"gene list '{path.name}' holds no names", expected="one name per line")
+    return Vocabulary.of(names)
+
+
+def read_column(path: Path, column: str) -> frozenset[str]:
+    """Read the names in a column of a table with a header."""
+    names = frozenset(read_table(path, [column], header=True).text(column, filled=False)[0]) - {""}
+    if not names:
+        raise GraphError(f"'{path.name}': its column '{column}' holds no names", expected="a name in some row")
+    return names
+
+
+def read_aliases(path: Path) -> AliasTable:
+    """Read aliases from a table with a header.
+
+    The column called ``systematic`` or ``orf`` (any case) holds systematic names; whatever the other columns
+    hold is an alias of the gene in that row, e.g. strain, common and allele names.
+    """
+    frame = read_table(path, None).frame
+    systematic = [column for column in map(str, frame) if column.lower() in ("systematic", "orf")]
+    if len(systematic) != 1 or frame.shape[1] < 2:
+        what = f"alias table '{path.name}': which column holds the systematic names?"
+        expected = "a header with one column 'systematic' or 'orf' and others"
+        raise GraphError(what, got=listing(frame), expected=expected, do="add or rename the header")
+    genes = frame.pop(systematic[0])
+    pairs = (pair for column in frame for pair in zip(frame[column], genes, strict=True))
+    return AliasTable(_targets((name, gene) for name, gene in pairs if gene and name != gene))
+
+
+Named = tuple[str, str, Sequence[str]]
+"""A gene of a genome: its systematic name, its standard name or none, and its aliases."""
+
+
+def read_sgd_features(path: Path) -> Vocabulary:
+    """Read the open reading frames of ``SGD_features.tab``, with their other names: 16 columns, no header.
+
+    Column 2 is the feature type (`ORF` here, with every qualifier: verified, uncharacterized, dubious), column 4 the
+    systematic name, column 5 the standard name, column 6 aliases separated by ``|``. Rows of parts of features (CDS,
+    introns) have no name of their own. (Columns as SGD's README and yeastgenome/SGDBackend-Nex2,
+    generate_sgd_features.py, give them.)
+    """
+    frame = read_table(path, ["1", "3", "4", "5", "15"], "\t", header=False, quotes=False).frame
+    frame = frame[(frame["1"] == "ORF") & (frame["3"] != "")]
+    return _gene_set([(*names, of.split("|")) for *names, of in frame[["3", "4", "5"]].itertuples(index=False)], path)
+
+
+def read_gff(path: Path) -> Vocabulary:
+    """Read the features of type ``gene`` of SGD's GFF3: ``ID`` is the systematic, ``gene`` the standard name.
+
+    SGD writes protein-coding genes as ``gene``; those of RNAs, of transposons and pseudogenes have types of their own.
+    ``Alias`` lists the standard name and others. Reading ends where the sequences begin.
+    """
+    genes: list[Named] = []
+    for number, line in _numbered_lines(path):
+        if line.startswith("##FASTA"):
+            break
+        fields = line.split("\t")
+        if line.startswith("#") or len(fields) != 9 or fields[2] != "gene":
+            continue
+        attributes = dict(pair.partition("=")[::2] for pair in fields[8].split(";"))
+        if not attributes.get("ID"):
+            raise GraphError(f"'{path.name}', line {number}: a gene without ID", expected="GFF3 as SGD writes it")
+        aliases = [unquote(alias) for alias in attributes.get("Alias", "").split(",")]
+        genes.append((unquote(attributes["ID"]), unquote(attributes.get("gene", "")), aliases))
+    return _gene_set(genes, path)
+
+
+def read_genome_table(path: Path) -> Vocabulary:
+    """Read a protein table (``.ptt``) of NCBI as comma-separated text: ``Gene`` is a name of the tag ``Synonym``."""
+    frame = read_table(path, ["Synonym", "Gene"], header=True).frame
+    return _gene_set([(gene, name, ()) for gene, name in frame.itertuples(index=False) if gene and name], path)
+
+
+def _gene_set(genes: list[Named], path: Path) -> Vocabulary:
+    """Return genes with their standard names, their protein forms (``Gcn4p``) and aliases.
+
+    A standard name stands for its gene, even where others have it among their aliases.
+    """
+    if not genes:
+        expected = "protein-coding genes as SGD lists them"
+        raise GraphError(f"'{path.name}' holds no genes", expected=expected, do="check the file")
+    forms = [(n, gene) for gene, name, _ in genes for n in (name, name.capitalize(), f"{name.capitalize()}p") if name]
+    others = _targets((name, gene) for gene, _, aliases in genes for name in aliases)
+    shown = {gene: name for gene, name, _ in genes if name}
+    return Vocabulary(tuple(sorted({gene for gene, *_ in genes})), AliasTable({**others, **_targets(forms)}, shown))
+
+
+def _targets(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    """Return name → the genes that bear it, from pairs of a name, which may be empty, and a gene."""
+    targets: dict[str, set[str]] = {}
+    for name, gene in pairs:
+        if name:
+            targets.setdefault(name, set()).add(gene)
+    return {name: tuple(sorted(genes)) for name, genes in targets.items()}
 
 
 VECTORS = (".csv", ".csv.gz", ".parquet", ".npz")

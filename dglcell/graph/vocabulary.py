@@ -1,38 +1,18 @@
-"""Hold names of nodes: vocabularies, lists of names, their aliases, and the genes of a genome."""
+"""Hold names of nodes and their other names, and tell what is meant by names that are written differently."""
 
 from __future__ import annotations
 
-import csv
 import difflib
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
-from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.errors import GraphError, listing, shorten
-from dglcell.files.atomic import CONTROL, DAMAGE, open_text
-
-
-def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield lines that are not blank, with their numbers from 1, without their ends, from a plain or ``.gz`` file."""
-    try:
-        with open_text(path) as file:
-            for number, line in enumerate(file, start=1):
-                if CONTROL.search(line):
-                    what, got = f"'{path.name}', line {number}: a control character", ascii(shorten(line, 80))
-                    raise GraphError(what, got=got, expected="a text file")
-                if line.strip():
-                    yield number, line.rstrip("\r\n")
-    except DAMAGE as error:
-        what, do = f"'{path.name}' cannot be read to its end", "copy or download the file again"
-        raise GraphError(what, got=error, expected="a text file, plain or .gz", do=do) from error
-
+from dglcell.errors import GraphError
 
 REFUSE = "refuse"
 UNKNOWN_POLICIES = (REFUSE, "drop")
@@ -254,137 +234,3 @@ class AliasTable:
                 ambiguous.add(name)
             resolved.append(targets[0] if len(targets) == 1 else name)
         return resolved, sorted(ambiguous)
-
-
-SYSTEMATIC_COLUMNS = ("systematic", "orf")
-"""Header of the column of systematic names in an alias table, in any case."""
-
-
-def read_gene_list(path: Path) -> Vocabulary:
-    """Read genes from a text file, plain or ``.gz``, with one name per line; what follows a ``#`` is skipped."""
-    names = []
-    for number, line in list(numbered_lines(path)):  # a file that is cut off is no list
-        words = line.split("#")[0].split()
-        if len(words) > 1:
-            what, do = f"gene list '{path.name}', line {number}: more than one name", "keep only the column of"
-            raise GraphError(what, got=f"'{line}'", expected="one name per line", do=f"{do} systematic names")
-        names += words
-    if not names:
-        raise GraphError(f"gene list '{path.name}' holds no names", expected="one name per line")
-    return Vocabulary.of(names)
-
-
-def _rows_of(path: Path) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the rows of a comma- or tab-separated table."""
-    lines = [line for _, line in numbered_lines(path)]
-    try:
-        rows = list(csv.reader(lines, delimiter="\t" if lines and "\t" in lines[0] else ","))
-    except csv.Error as error:
-        raise GraphError(f"table '{path.name}' cannot be read", got=error, expected="a table in text") from error
-    return ([cell.strip() for cell in rows[0]], rows[1:]) if rows else ([], [])
-
-
-def read_column(path: Path, column: str) -> frozenset[str]:
-    """Read the names in a column of a comma- or tab-separated table with a header, plain or ``.gz``."""
-    header, rows = _rows_of(path)
-    if column not in header:
-        raise GraphError(f"'{path.name}' has no column '{column}'", expected=f"among {listing(header)}")
-    place = header.index(column)
-    names = {row[place].strip() for row in rows if len(row) > place}
-    if not names - {""}:
-        raise GraphError(f"'{path.name}': its column '{column}' holds no names", expected="a name in some row")
-    return frozenset(names - {""})
-
-
-def read_aliases(path: Path) -> AliasTable:
-    """Read aliases from a tab- or comma-separated table with a header, plain or ``.gz``.
-
-    The column called ``systematic`` or ``orf`` (any case) holds systematic names; whatever the other columns
-    hold is an alias of the gene in that row, e.g. strain, common and allele names.
-    """
-    header, rows = _rows_of(path)
-    systematic = [i for i, column in enumerate(header) if column.lower() in SYSTEMATIC_COLUMNS]
-    if len(systematic) != 1 or len(header) < 2:
-        what = f"alias table '{path.name}': which column holds the systematic names?"
-        expected = f"a header with one column '{SYSTEMATIC_COLUMNS[0]}' or '{SYSTEMATIC_COLUMNS[1]}' and others"
-        got, do = listing(header) or "an empty file", "add or rename the header"
-        raise GraphError(what, got=got, expected=expected, do=do)
-    of_genes = [(row[systematic[0]].strip(), row) for row in rows if len(row) > systematic[0]]
-    return AliasTable(_targets((c.strip(), gene) for gene, row in of_genes for c in row if gene and c.strip() != gene))
-
-
-Named = tuple[str, str, Sequence[str]]
-"""A gene of a genome: its systematic name, its standard name or none, and its aliases."""
-
-
-def read_sgd_features(path: Path) -> Vocabulary:
-    """Read the open reading frames of ``SGD_features.tab``, with their other names: 16 columns, no header.
-
-    Column 2 is the feature type (`ORF` here, with every qualifier: verified, uncharacterized, dubious), column 4 the
-    systematic name, column 5 the standard name, column 6 aliases separated by ``|``. Rows of parts of features (CDS,
-    introns) have no name of their own. (Columns as SGD's README and yeastgenome/SGDBackend-Nex2,
-    generate_sgd_features.py, give them.)
-    """
-    genes: list[Named] = []
-    for number, line in numbered_lines(path):
-        fields = line.split("\t")
-        if len(fields) != 16:
-            what, do = f"'{path.name}', line {number}: not a row of SGD_features.tab", "copy or download the file again"
-            raise GraphError(what, got=f"{len(fields)} columns", expected="16 columns, separated by tabs", do=do)
-        if fields[1] == "ORF" and fields[3]:
-            genes.append((fields[3], fields[4], fields[5].split("|")))
-    return _gene_set(genes, path)
-
-
-def read_gff(path: Path) -> Vocabulary:
-    """Read the features of type ``gene`` of SGD's GFF3: ``ID`` is the systematic, ``gene`` the standard name.
-
-    SGD writes protein-coding genes as ``gene``; those of RNAs, of transposons and pseudogenes have types of their own.
-    ``Alias`` lists the standard name and others. Reading ends where the sequences begin.
-    """
-    genes: list[Named] = []
-    for number, line in numbered_lines(path):
-        if line.startswith("##FASTA"):
-            break
-        fields = line.split("\t")
-        if line.startswith("#") or len(fields) != 9 or fields[2] != "gene":
-            continue
-        attributes = dict(pair.partition("=")[::2] for pair in fields[8].split(";"))
-        if not attributes.get("ID"):
-            raise GraphError(f"'{path.name}', line {number}: a gene without ID", expected="GFF3 as SGD writes it")
-        aliases = [unquote(alias) for alias in attributes.get("Alias", "").split(",")]
-        genes.append((unquote(attributes["ID"]), unquote(attributes.get("gene", "")), aliases))
-    return _gene_set(genes, path)
-
-
-def read_genome_table(path: Path) -> Vocabulary:
-    """Read a protein table (``.ptt``) of NCBI as comma-separated text: ``Gene`` is a name of the tag ``Synonym``."""
-    header, rows = _rows_of(path)
-    if not rows or not {"Gene", "Synonym"} <= {*header}:
-        got = listing(header) or "no row"
-        raise GraphError(f"'{path.name}' is no protein table", got=got, expected="columns Gene and Synonym")
-    pairs = [(row[header.index("Synonym")], row[header.index("Gene")]) for row in rows if len(row) == len(header)]
-    return _gene_set([(gene, name, ()) for gene, name in pairs if gene and name], path)
-
-
-def _gene_set(genes: list[Named], path: Path) -> Vocabulary:
-    """Return genes with their standard names, their protein forms (``Gcn4p``) and aliases.
-
-    A standard name stands for its gene, even where others have it among their aliases.
-    """
-    if not genes:
-        expected = "protein-coding genes as SGD lists them"
-        raise GraphError(f"'{path.name}' holds no genes", expected=expected, do="check the file")
-    forms = [(n, gene) for gene, name, _ in genes for n in (name, name.capitalize(), f"{name.capitalize()}p") if name]
-    others = _targets((name, gene) for gene, _, aliases in genes for name in aliases)
-    shown = {gene: name for gene, name, _ in genes if name}
-    return Vocabulary(tuple(sorted({gene for gene, *_ in genes})), AliasTable({**others, **_targets(forms)}, shown))
-
-
-def _targets(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
-    """Return name → the genes that bear it, from pairs of a name, which may be empty, and a gene."""
-    targets: dict[str, set[str]] = {}
-    for name, gene in pairs:
-        if name:
-            targets.setdefault(name, set()).add(gene)
-    return {name: tuple(sorted(genes)) for name, genes in targets.items()}

@@ -19,7 +19,7 @@ from dglcell.data.changes import GENES
 from dglcell.data.config import KINDS
 from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import DglcellError
-from dglcell.graph.cell_files import read_cell
+from dglcell.graph.cell import read_cell
 from dglcell.metrics import best_row
 from dglcell.report.drawing import save
 from dglcell.report.page import (

@@ -22,7 +22,7 @@ from dglcell.data.split import Split
 from dglcell.errors import ConfigError, OwnerError, count
 from dglcell.files.atomic import atomic_file, write_json
 from dglcell.files.owner import Lease, current_holder, held, lives
-from dglcell.graph.cell_files import save_cell
+from dglcell.graph.cell import save_cell
 from dglcell.kernels.spmm import check_kernel
 from dglcell.machine.devices import check_device, device_of, set_threads
 from dglcell.metrics import ResultRow

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.errors import DataError, GraphError
-from dglcell.graph.cell_files import read_cell, save_cell
+from dglcell.graph.cell import read_cell, save_cell
 from dglcell.graph.cell_graph import CellGraph, Edges, merge_pairs
 from dglcell.graph.features import COLUMNS, wild_type_features, wild_type_fluxes
 from dglcell.graph.metabolism import Metabolism
@@ -115,7 +115,7 @@ def test_hash_sees_names_edges_weights_and_their_absence() -> None:
 
 def test_hash_is_the_same_in_another_process_and_order(tmp_path: Path) -> None:
     save_cell(small(), tmp_path / "cell")
-    script = "import sys; from dglcell.graph.cell_files import read_cell; print(read_cell(sys.argv[1]).sha256)"
+    script = "import sys; from dglcell.graph.cell import read_cell; print(read_cell(sys.argv[1]).sha256)"
     run = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path / "cell")], capture_output=True, text=True, check=True
     )

@@ -19,15 +19,15 @@ from dglcell.errors import ConfigError, GraphError
 from dglcell.graph import gene_space
 from dglcell.graph import names as names_module
 from dglcell.graph.catalogue import GENE_SETS, MODELS, NetworkConfig
-from dglcell.graph.cell import CellConfig, build_cell
-from dglcell.graph.cell_files import read_cell, save_cell
+from dglcell.graph.cell import CellConfig, build_cell, read_cell, save_cell
 from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.graph.features import read_features
 from dglcell.graph.gene_space import SimilarityConfig, SimilaritySource, read_gene_vectors, similar_genes
 from dglcell.graph.model_files import SHIPPED, read_model
 from dglcell.graph.names import add_names, named_aliases, names_of_genes, names_of_model
 from dglcell.graph.schema import gene_relation
-from dglcell.graph.vocabulary import AliasTable, Vocabulary, read_genome_table
+from dglcell.graph.tables import read_genome_table
+from dglcell.graph.vocabulary import AliasTable, Vocabulary
 from tests.examples import examples
 
 # The relation between genes with similar neighbours, against the definition.

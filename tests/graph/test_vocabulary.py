@@ -15,16 +15,8 @@ from dglcell.errors import GraphError
 from dglcell.graph.catalogue import GENE_SETS, NetworkConfig
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.schema import gene_relation
-from dglcell.graph.vocabulary import (
-    AliasTable,
-    Vocabulary,
-    names_of_date,
-    read_aliases,
-    read_gene_list,
-    read_genome_table,
-    read_gff,
-    read_sgd_features,
-)
+from dglcell.graph.tables import read_aliases, read_gene_list, read_genome_table, read_gff, read_sgd_features
+from dglcell.graph.vocabulary import AliasTable, Vocabulary, names_of_date
 from tests.raw_files import GENES, standard_name, write_gene_sets
 
 # Vocabularies, aliases and the policy for names that do not map.
@@ -157,17 +149,13 @@ COLUMNS = "'file': which column holds the systematic names?"
     [
         (read_gene_list, "YA\nYB bem1\n", "'file', line 2: more than one name\n  got:      'YB bem1'"),
         (read_gene_list, "# none\n", "holds no names"),
-        *[(read_aliases, text, COLUMNS) for text in ("", "Common\tName\nABC1\tYA\n", "orf\nYA\n")],
-        (read_sgd_features, "S1\tORF\tVerified\n", "line 1: not a row of SGD_features.tab"),
-        (read_sgd_features, "<html>not found</html>\n", "line 1: not a row of SGD_features.tab"),
-        (read_sgd_features, "\n", "holds no genes"),
+        (read_aliases, "", "'file' is empty or begins with an empty line"),
+        *[(read_aliases, text, COLUMNS) for text in ("Common\tName\nABC1\tYA\n", "orf\nYA\n")],
+        (read_sgd_features, "S1\tORF\tVerified\n", "'file' has no column '3'\n  expected: a number from 0 to 2"),
+        (read_sgd_features, "S1\tCDS" + 14 * "\t" + "\n", "holds no genes"),
         (read_gff, "##gff-version 3\n###\n##FASTA\n>chrI\n", "holds no genes"),
         (read_gff, "chrI\tSGD\tgene\t1\t9\t.\t+\t.\tName=YAL001C\n", "line 1: a gene without ID"),
-        (
-            read_genome_table,
-            "a,b\n1,2\n",
-            "is no protein table\n  got:      a, b\n  expected: columns Gene and Synonym",
-        ),
+        (read_genome_table, "a,b\n1,2\n", "'file' has no column 'Synonym'\n  expected: a, b"),
     ],
 )
 def test_files_of_something_else_are_refused(tmp_path: Path, read: Any, text: str, expected: str) -> None:

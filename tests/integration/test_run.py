@@ -15,7 +15,7 @@ from dglcell.cli import main
 from dglcell.data.split import Split
 from dglcell.errors import ConfigError
 from dglcell.files.atomic import write_json
-from dglcell.graph.cell_files import read_cell
+from dglcell.graph.cell import read_cell
 from dglcell.metrics import format_metric
 from dglcell.report.comparison import find_runs, format_runs, write_comparison
 from dglcell.report.page import NO_TEST_PART

@@ -12,7 +12,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from dglcell.config.read import parse_config
-from dglcell.graph.cell_files import read_cell
+from dglcell.graph.cell import read_cell
 from dglcell.report.page import UNDEFINED, Grid, write_page
 from dglcell.report.run_files import read_run
 from dglcell.report.run_page import page_content, strain_names, strain_tables

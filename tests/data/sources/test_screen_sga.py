@@ -21,7 +21,7 @@ from dglcell.data.sources.laboratory import load_laboratory
 from dglcell.data.sources.screen_sga import FoundTable, RawTable, parse_strain, read_sga, strain_genes
 from dglcell.data.store import build_store
 from dglcell.errors import DataError
-from dglcell.graph.vocabulary import read_aliases
+from dglcell.graph.tables import read_aliases
 from dglcell.published.file import Found, PublishedFile, record_path
 from tests.data.sources import sga_tables as sga
 from tests.data.sources.sga_tables import Cell, costanzo, kuzmin, read, text, write_xlsx, write_zip
