@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.errors import GraphError, import_optional, listing
+from dglcell.errors import GraphError, import_optional
 from dglcell.files.atomic import canonical_hash
 from dglcell.graph.schema import GENE, WEIGHT, Relation
 from dglcell.graph.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    import networkx
     import pandas as pd
     import torch
     from dgl import DGLGraph
@@ -326,17 +325,6 @@ class CellGraph:
         out = np.bincount(edges.src, minlength=sizes[relation[0]])
         return out, np.bincount(edges.dst, minlength=sizes[relation[2]])
 
-    def untouched_genes(self) -> NDArray[np.int64]:
-        """Return sorted indices of the genes that no relation joins to another node (self-loops do not count)."""
-        touched = np.zeros(len(self.genes), dtype=bool)
-        for relation in self.relations:
-            edges = self.edges(relation)
-            others = edges.select(edges.src != edges.dst) if relation[0] == relation[2] else edges
-            for node_type, ends in ((relation[0], others.src), (relation[2], others.dst)):
-                if node_type == GENE:
-                    touched[ends] = True
-        return np.flatnonzero(~touched)
-
     def to_pandas(self) -> pd.DataFrame:
         """Return all edges, with the names of their ends.
 
@@ -361,38 +349,6 @@ class CellGraph:
             "weight": np.concatenate(weights),
         }
         return pd.DataFrame(columns)
-
-    def to_networkx(self) -> networkx.MultiDiGraph:
-        """Return the cell as a directed graph of names.
-
-        >>> import dglcell
-        >>> graph = dglcell.load_cell("quickstart").to_networkx()
-        >>> graph.nodes["b0008"]["node_type"]
-        'gene'
-
-        Returns:
-            A graph whose nodes are names with a ``node_type``; the key of an edge is the name of its relation, and
-            edges of relations with weights have a ``weight``.
-
-        Raises:
-            GraphError: nodes of two types have one name.
-            MissingDependencyError: networkx is not installed.
-        """
-        networkx = import_optional("networkx", "`to_networkx`", "pip install networkx")
-        graph = networkx.MultiDiGraph()
-        for node_type, vocabulary in self.vocabularies.items():
-            twice = [name for name in vocabulary.names if name in graph]
-            if twice:
-                raise GraphError("nodes of two types have one name", got=listing(twice), do="use `to_pandas`")
-            graph.add_nodes_from(vocabulary.names, node_type=node_type)
-        for (source, relation, target), edges in self.content.items():
-            ends = self.vocabularies[source].names, self.vocabularies[target].names
-            about = [{}] * len(edges) if edges.weight is None else [{"weight": w} for w in edges.weight.tolist()]
-            graph.add_edges_from(
-                (ends[0][u], ends[1][v], relation, more)
-                for u, v, more in zip(edges.src.tolist(), edges.dst.tolist(), about, strict=True)
-            )
-        return graph
 
     def to_pyg(self) -> HeteroData:
         """Return the cell as a graph of PyTorch Geometric.

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dglcell.errors import aligned, listing
-from dglcell.graph.cell_graph import CellGraph, Edges
-from dglcell.graph.schema import CATALYSES, Relation
-from dglcell.graph.vocabulary import Vocabulary
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.schema import CATALYSES, GENE, Relation
 from dglcell.published.file import format_hash
 
 WIDTH = 100
 
 LISTED = 40
 """Untouched genes that are listed before '… and n more'."""
-
-_HEADINGS = ("edges", "sources", "targets", "mean", "max", "busiest", "density", "loops")
-_NAME_WIDTH = 16
 
 
 def describe(cell: CellGraph, *, names: bool = False) -> str:
@@ -32,18 +25,13 @@ def describe(cell: CellGraph, *, names: bool = False) -> str:
     out-degree and the node that has it (self-loops count as edges); density (edges per possible pair of source and
     target); self-loops. The files follow with their sources, licences and hashes, and all ``names`` if asked for.
     """
-    untouched = [cell.genes.names[i] for i in cell.untouched_genes()]
-    head = f"{len(untouched):,} of {len(cell.genes):,} genes are touched by no relation (self-loops aside)"
-    more = [f"  … and {len(untouched) - LISTED:,} more"] if len(untouched) > LISTED else []
     parts = [
         [f"Cell graph {cell.sha256[:16]}"],
         _node_lines(cell),
         _relation_lines(cell),
-        _source_lines(cell.provenance),
+        _source_lines(cell),
         _dropped_lines(cell),
-        [head, *_wrapped(", ".join(untouched[:LISTED])), *more]
-        if untouched
-        else ["every gene is touched by a relation"],
+        _untouched_lines(cell),
         ["all genes", *_wrapped(", ".join(cell.genes.names))] if names else [],
     ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
@@ -52,56 +40,47 @@ def describe(cell: CellGraph, *, names: bool = False) -> str:
 def _node_lines(cell: CellGraph) -> list[str]:
     notes = {}
     if CATALYSES in cell.relations:
-        edges = cell.edges(CATALYSES)
-        notes["gene"] = f"{len(np.unique(edges.src)):,} in a reaction's rule"
-        notes["reaction"] = f"{len(np.unique(edges.dst)):,} with genes"
-    rows = [(t, f"{len(names):,}", notes.get(t, "")) for t, names in sorted(cell.vocabularies.items())]
+        genes, reactions = (np.count_nonzero(degrees) for degrees in cell.degrees(CATALYSES))
+        notes = {"gene": f"{genes:,} in a reaction's rule", "reaction": f"{reactions:,} with genes"}
+    rows = [(kind, f"{number:,}", notes.get(kind, "")) for kind, number in cell.num_nodes.items()]
     return [line.rstrip() for line in aligned([("nodes", "count", ""), *rows], left=(0, 2))]
 
 
 def _relation_lines(cell: CellGraph) -> list[str]:
-    rows: list[tuple[str, ...]] = []
-    weighted = False
+    headings = ("relations", "edges", "sources", "targets", "mean", "max", "busiest", "density", "loops")
+    rows: list[tuple[str, ...]] = [headings]
     for source, target in sorted({(source, target) for source, _, target in cell.relations}):
-        rows.append((f"{source} → {target}",) + ("",) * len(_HEADINGS))
-        for relation in cell.relations:
-            if (relation[0], relation[2]) == (source, target):
-                edges = cell.edges(relation)
-                weighted |= edges.weight is not None
-                rows.append(_relation_row(cell, relation, edges))
-    lines = [line.rstrip() for line in aligned([("relations", *_HEADINGS), *rows], left=(0, 6))]
+        rows.append((f"{source} → {target}",) + ("",) * (len(headings) - 1))
+        rows += [_row(cell, relation) for relation in cell.relations if relation[::2] == (source, target)]
+    weighted = any(edges.weight is not None for edges in cell.content.values())
+    lines = [line.rstrip() for line in aligned(rows, left=(0, 6))]
     return lines + (["* edges carry fixed weights"] if weighted else [])
 
 
-def _relation_row(cell: CellGraph, relation: Relation, edges: Edges) -> tuple[str, ...]:
+def _row(cell: CellGraph, relation: Relation) -> tuple[str, ...]:
     source, name, target = relation
-    sources, targets = cell.vocabularies[source], cell.vocabularies[target]
-    out_degree, in_degree = cell.degrees(relation)
-    touched = int((in_degree > 0).sum())
-    busiest, degree = max(_busiest(in_degree, targets), _busiest(out_degree, sources), key=lambda best: best[1])
-    loops = int((edges.src == edges.dst).sum()) if source == target else 0
+    edges, (out, into) = cell.edges(relation), cell.degrees(relation)
+    kind, degrees = (target, into) if into.max(initial=0) >= out.max(initial=0) else (source, out)
+    degree, touched = int(degrees.max(initial=0)), int(np.count_nonzero(into))
+    busiest = cell.vocabularies[kind].names[int(degrees.argmax())] if degree else "-"
     return (
         f"  {name}" + ("*" if edges.weight is not None else ""),
         f"{len(edges):,}",
-        f"{int((out_degree > 0).sum()):,}",
+        f"{np.count_nonzero(out):,}",
         f"{touched:,}",
         f"{len(edges) / max(touched, 1):.1f}",
         f"{degree:,}",
-        busiest if len(busiest) <= _NAME_WIDTH else busiest[: _NAME_WIDTH - 1] + "…",
-        f"{len(edges) / max(len(sources) * len(targets), 1):.3%}",
-        f"{loops:,}",
+        busiest if len(busiest) <= 16 else f"{busiest[:15]}…",
+        f"{len(edges) / max(len(out) * len(into), 1):.3%}",
+        f"{int((edges.src == edges.dst).sum()) if source == target else 0:,}",
     )
 
 
-def _busiest(degree: NDArray[np.int64], names: Vocabulary) -> tuple[str, int]:
-    node = int(degree.argmax()) if degree.any() else None
-    return ("-", 0) if node is None else (names.names[node], int(degree[node]))
-
-
-def _source_lines(provenance: Mapping[str, Any]) -> list[str]:
+def _source_lines(cell: CellGraph) -> list[str]:
     """Return lines on the files that a cell graph was made of: source, licence, hash and what it was compared with."""
-    parts = [(name, provenance[name]) for name in ("model", "genes", "aliases", "names") if name in provenance]
-    parts += sorted(provenance.get("networks", {}).items())
+    origin = cell.provenance
+    parts = [(name, origin[name]) for name in ("model", "genes", "aliases", "names") if name in origin]
+    parts += sorted(origin.get("networks", {}).items())
     width = max((len(name) for name, _ in parts), default=0)
     lines = []
     for name, part in parts:
@@ -113,17 +92,29 @@ def _source_lines(provenance: Mapping[str, Any]) -> list[str]:
 
 
 def _dropped_lines(cell: CellGraph) -> list[str]:
-    lines = []
     model = cell.provenance.get("model", {})
-    if model.get("unknown"):
-        names = f"names {len(model['unknown']):,} ({listing(model['unknown'], 5)})"
-        lines.append(f"  metabolic model: {names}, rows {model['edges_dropped']:,}")
+    dropped = [("metabolic model", model.get("unknown"), model.get("edges_dropped"))]
     for name, network in sorted(cell.provenance.get("networks", {}).items()):
-        left_out = [*network["names"]["unknown"], *network["names"]["ambiguous"]]
-        if left_out:
-            rows = sum(counts["dropped"] for counts in network["relations"].values())
-            lines.append(f"  {name}: names {len(left_out):,} ({listing(left_out, 5)}), rows {rows:,}")
+        names = [*network["names"]["unknown"], *network["names"]["ambiguous"]]
+        dropped.append((name, names, sum(counts["dropped"] for counts in network["relations"].values())))
+    lines = [f"  {of}: names {len(names):,} ({listing(names, 5)}), rows {n:,}" for of, names, n in dropped if names]
     return ["left out by `unknown: drop`", *lines] if lines else []
+
+
+def _untouched_lines(cell: CellGraph) -> list[str]:
+    """Return lines on the genes that no relation joins to another node."""
+    touched = np.zeros(len(cell.genes), dtype=bool)
+    for (source, _, target), edges in cell.content.items():
+        others = edges.select(edges.src != edges.dst) if source == target else edges
+        for kind, ends in ((source, others.src), (target, others.dst)):
+            if kind == GENE:
+                touched[ends] = True
+    names = [cell.genes.names[i] for i in np.flatnonzero(~touched)]
+    if not names:
+        return ["every gene is touched by a relation"]
+    head = f"{len(names):,} of {len(cell.genes):,} genes are touched by no relation (self-loops aside)"
+    more = [f"  … and {len(names) - LISTED:,} more"] if len(names) > LISTED else []
+    return [head, *_wrapped(", ".join(names[:LISTED])), *more]
 
 
 def _wrapped(text: str, first: str = "  ", others: str = "  ") -> list[str]:

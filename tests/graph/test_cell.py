@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import cobra
-import networkx
 import numpy as np
 import pytest
 
@@ -16,6 +15,7 @@ from dglcell.errors import ConfigError, DglcellError, GraphError, MissingDepende
 from dglcell.graph.catalogue import NetworkConfig
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.cell_graph import CellGraph, Edges
+from dglcell.graph.describe import describe
 from dglcell.graph.metabolism import DERIVED, Currency, Metabolism, derived_edges, enzyme_complexes
 from dglcell.graph.schema import (
     CATALYSED_BY,
@@ -99,7 +99,7 @@ def test_a_gene_list_restricts_the_model(toy: cobra.Model, tmp_path: Path, write
     pairs = {(cell.genes.names[g], reactions[r]) for g, r in zip(catalyses.src, catalyses.dst, strict=True)}
     assert pairs == {("g1", "R1#1+"), ("g3", "R1#2+"), ("g4", "R2#1+"), ("g4", "R2#1-")}
     assert cell.provenance["model"]["unknown"] == ["g2", "g5", "g6", "g7"]
-    assert [cell.genes.names[i] for i in cell.untouched_genes()] == ["extra"]
+    assert "1 of 4 genes are touched by no relation (self-loops aside)\n  extra\n" in describe(cell)
 
 
 def test_cell_choices_apply_where_a_network_says_nothing(write: Write) -> None:
@@ -210,37 +210,21 @@ def small() -> CellGraph:
     return CellGraph.assemble({"gene": Vocabulary(("a", "b")), "reaction": Vocabulary(("r",))}, edges)
 
 
-def test_cells_become_tables_and_graphs_of_names(small: CellGraph) -> None:
+def test_cells_become_tables_of_names(small: CellGraph) -> None:
     assert repr(small) == "CellGraph(2 gene nodes, 1 reaction nodes, 3 edges)"
     frame = small.to_pandas()
     assert frame.source.tolist() == ["b", "b", "a"]
     assert frame.target.tolist() == ["r", "a", "b"]
     assert frame.weight.tolist()[1:] == [2.0, 0.5]
-    graph = small.to_networkx()
-    assert sorted(graph.edges(keys=True, data="weight")) == [
-        ("a", "b", "near", 0.5),
-        ("b", "a", "near", 2.0),
-        ("b", "r", "catalyses", None),
-    ]
-    assert networkx.get_node_attributes(graph, "node_type") == {"a": "gene", "b": "gene", "r": "reaction"}
-    clash = CellGraph.assemble({"gene": Vocabulary(("a", "b")), "reaction": Vocabulary(("a",))}, small.content)
-    with pytest.raises(GraphError, match=r"nodes of two types have one name\n.*a\n.*to_pandas"):
-        clash.to_networkx()
 
 
-@pytest.mark.parametrize(
-    ("package", "method", "install"),
-    [("networkx", "to_networkx", "pip install networkx"), ("torch_geometric", "to_pyg", "pip install torch_geometric")],
-)
-def test_packages_that_are_missing_are_named(
-    small: CellGraph, package: str, method: str, install: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in [name for name in sys.modules if name.split(".")[0] == package]:
+def test_a_package_that_is_missing_is_named(small: CellGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "torch_geometric"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.setattr(sys, "path_importer_cache", {})
-    with pytest.raises(MissingDependencyError, match=rf"needs the package '{package}'\n.*{install}"):
-        getattr(small, method)()
+    with pytest.raises(MissingDependencyError, match=r"needs the package 'torch_geometric'\n.*pip install torch_geom"):
+        small.to_pyg()
 
 
 def pairs(name: str, metabolism: Metabolism, currency: Currency | None = None) -> set[tuple[str, str]]:
