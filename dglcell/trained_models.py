@@ -13,30 +13,20 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_type_hints
+
+from pydantic import AfterValidator, BaseModel
 
 from dglcell.config.read import parse_inputs
 from dglcell.errors import CheckpointError, GraphError, did_you_mean, listing
 from dglcell.files.atomic import atomic_directory, sha256_file, user_cache
-from dglcell.files.untrusted import (
-    BOMB_BYTES,
-    BOMB_RATIO,
-    COUNT,
-    SHA256,
-    TEXT,
-    Kind,
-    damaged,
-    list_of,
-    mapping_of,
-    read_fields,
-    record,
-)
+from dglcell.files.untrusted import BOMB_BYTES, BOMB_RATIO, Sha256, Whole, read_fields
 from dglcell.graph.cell import build_cell, read_cell, save_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.tables import read_genome_table
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.published.file import PublishedFile
-from dglcell.report.run_files import ROW, read_run_config, result_rows
+from dglcell.report.run_files import Row, read_run_config, result_rows
 from dglcell.runs.directory import RunDirectory
 
 log = logging.getLogger("dglcell")
@@ -54,37 +44,43 @@ SUFFIX = ".zip"
 """A model in one file has this suffix."""
 
 
-_FILES = Kind(
-    "files of a run, each with its sha256",
-    lambda v: (
-        mapping_of(SHA256).fits(v)
-        and all(FILE.fullmatch(name) for name in v)
-        and {name.partition("/")[0] for name in v} >= {"config.yaml", "checkpoints"}
-    ),
-)
+def _of_a_run(files: dict[str, str]) -> dict[str, str]:
+    has = {name.partition("/")[0] for name in files}
+    if not all(map(FILE.fullmatch, files)) or not {"config.yaml", "checkpoints"} <= has:
+        raise ValueError("these are no files of a run")
+    return files
+
+
+class Listed(BaseModel):
+    """An entry of ``models.json``: a model in one file."""
+
+    url: str
+    sha256: Sha256
+    size: Whole
+    description: str
 
 
 @dataclass(frozen=True)
 class Card:
     """A card says what users should know of a trained model; ``card.json`` has these fields, of these kinds."""
 
-    description: Annotated[str, TEXT]  #: what it predicts, in a sentence
-    organism: Annotated[str, TEXT]  #: whose cell it is
-    licence: Annotated[str, TEXT]  #: licence of the weights
-    limits: Annotated[list[str], list_of(TEXT)]  #: what it must not be used for, a sentence each
-    command: Annotated[str, TEXT]  #: command that trained the model
-    dglcell: Annotated[str, TEXT]  #: version of this package that trained the model
-    model: Annotated[str, TEXT]  #: kind of the model, and its strategy
-    parameters: Annotated[int, COUNT]  #: number of parameters
-    genes: Annotated[int, COUNT]  #: number of genes of the cell graph
-    units: Annotated[dict[str, str], mapping_of(TEXT)]  #: phenotype → unit
-    source: Annotated[str, TEXT]  #: source of the strains
-    strains: Annotated[dict[str, int], mapping_of(COUNT)]  #: part → number of strains
-    split: Annotated[str, TEXT]  #: kind of the split
-    hashes: Annotated[dict[str, str], mapping_of(SHA256)]  #: hashes of cell graph, gene vocabulary, store and split
+    description: str  #: what it predicts, in a sentence
+    organism: str  #: whose cell it is
+    licence: str  #: licence of the weights
+    limits: list[str]  #: what it must not be used for, a sentence each
+    command: str  #: command that trained the model
+    dglcell: str  #: version of this package that trained the model
+    model: str  #: kind of the model, and its strategy
+    parameters: Whole  #: number of parameters
+    genes: Whole  #: number of genes of the cell graph
+    units: dict[str, str]  #: phenotype → unit
+    source: str  #: source of the strains
+    strains: dict[str, Whole]  #: part → number of strains
+    split: str  #: kind of the split
+    hashes: dict[str, Sha256]  #: hashes of cell graph, gene vocabulary, store and split
     #: metrics of the model and of baselines on the test part, as in ``results.json``
-    rows: Annotated[list[dict[str, Any]], list_of(record(ROW))]
-    files: Annotated[dict[str, str], _FILES]  #: path inside the model's folder → sha256
+    rows: list[dict[str, Any]]
+    files: Annotated[dict[str, Sha256], AfterValidator(_of_a_run)]  #: path inside the model's folder → sha256
 
 
 AGAIN = "copy or fetch the model again; a model of this package comes back with `pip install --force-reinstall dglcell`"
@@ -100,8 +96,8 @@ def read_card(folder: Path) -> Card:
     if not path.is_file():
         do = "make one of a finished run with `dglcell models RUN -o MODEL`"
         raise CheckpointError(f"'{folder}' is no trained model", expected=f"a folder with {path.name}", do=do)
-    kinds = {name: get_args(hint)[1] for name, hint in get_type_hints(Card, include_extras=True).items()}
-    kinds |= {f"hashes.{name}": SHA256 for name in ("cell", "store", "split")}
+    kinds = get_type_hints(Card, include_extras=True) | {"rows": list[Row]}
+    kinds |= {f"hashes.{name}": Sha256 for name in ("cell", "store", "split")}
     content = read_fields(path, kinds, CheckpointError, expected="the card of a trained model", do=AGAIN)
     return Card(**{name: content[name] for name in Card.__dataclass_fields__})
 
@@ -148,9 +144,7 @@ def _read_listing(path: Path) -> dict[str, PublishedFile]:
     if not os.path.lexists(path):
         return {}
     expected, do = "names of models, each with its url, sha256, size and description", "mend or remove it"
-    content = read_fields(path, {}, CheckpointError, expected=expected, do=do)
-    if not mapping_of(record({"url": TEXT, "sha256": SHA256, "size": COUNT, "description": TEXT})).fits(content):
-        raise damaged(path, "something else", CheckpointError, expected=expected, do=do)
+    content = read_fields(path, {"": dict[str, Listed]}, CheckpointError, expected=expected, do=do)
     return {
         name: PublishedFile(
             about["sha256"] + SUFFIX, (about["url"],), about["sha256"], about["size"], description=about["description"]

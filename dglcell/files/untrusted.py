@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import json
-import re
+import functools
 import zipfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic_core import from_json
 
 from dglcell.errors import DglcellError
 
-# Files are read without trust: any bytes give either a value or one reason in plain words.
-
 
 class UnreadableError(ValueError):
-    """The error holds the reason why a file cannot be read, for the line `got` of an error message."""
+    """The error says why a file cannot be read: any bytes give either a value or one reason in plain words.
+
+    Where a field is wrong or missing, the reason names it, ``got`` is its value, and ``expected`` what it must be.
+    """
+
+    def __init__(self, reason: object, got: str | None = None, expected: str | None = None) -> None:
+        super().__init__(reason)
+        self.got, self.expected = got, expected
 
 
 BOMB_BYTES, BOMB_RATIO = 1 << 30, 100
@@ -33,13 +38,7 @@ def parse_json(content: str | bytes) -> Any:
         UnreadableError: it is not text or not JSON, is nested too deep, or one of its texts has half a character.
     """
     try:
-        found = json.loads(content)
-        json.dumps(found, ensure_ascii=False).encode()  # escapes may stand for halves of characters
-        return found
-    except RecursionError:
-        raise UnreadableError("lists inside each other, too deep to be read") from None
-    except UnicodeEncodeError:
-        raise UnreadableError("text with half a character, which cannot be written") from None
+        return from_json(content)
     except ValueError as error:
         raise UnreadableError(f"no JSON: {error}" if content else "an empty file") from error
 
@@ -85,118 +84,64 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
     return found
 
 
-# A table says which fields a file must have and of which kind each field is.
+# Fields are described by types, which nothing is converted to: ``dict[str, Whole]``, ``str | None``.
+
+Whole = Annotated[int, Field(ge=0, lt=1 << 63)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+Fields = Mapping[str, Any]
+"""Dotted path of a field → type of its value; the empty path is that of the whole content."""
+
+_adapter = functools.cache(TypeAdapter[Any])
 
 
-@dataclass(frozen=True)
-class Kind:
-    """Describe which values a field may have."""
+def check_fields(content: Any, fields: Fields) -> None:
+    """Refuse a value that was read if a field is missing or not of its type.
 
-    expected: str  #: description of the kind, for messages
-    fits: Callable[[Any], bool]  #: returns whether a value is of the kind
-
-
-def list_of(kind: Kind) -> Kind:
-    """Return the kind of a list whose items are all of one kind."""
-    return Kind(f"a list, each item {kind.expected}", lambda v: isinstance(v, list) and all(map(kind.fits, v)))
-
-
-def mapping_of(kind: Kind) -> Kind:
-    """Return the kind of a mapping from names to values of one kind."""
-    return Kind(
-        f"names and their values, each {kind.expected}",
-        lambda v: isinstance(v, Mapping) and all(isinstance(name, str) and kind.fits(v[name]) for name in v),
-    )
-
-
-def optional(kind: Kind) -> Kind:
-    """Return the kind of a value that is of the given kind or None."""
-    return Kind(f"{kind.expected}, or nothing", lambda v: v is None or kind.fits(v))
-
-
-def record(fields: Mapping[str, Kind]) -> Kind:
-    """Return the kind of a mapping with these fields (`find_wrong`)."""
-    return Kind(f"{', '.join(fields)}", lambda v: find_wrong(v, fields) is None)
-
-
-def is_count(value: Any) -> bool:
-    """Return whether a value is a whole number from 0 on that fits into 64 bits."""
-    return type(value) is int and 0 <= value < 1 << 63
-
-
-TEXT = Kind("text", lambda v: isinstance(v, str))
-FLAG = Kind("true or false", lambda v: isinstance(v, bool))
-COUNT = Kind("a whole number, 0 or more", is_count)
-NUMBER = Kind("a number", lambda v: type(v) in (int, float) and (abs(v) < 1e308 or v != v))
-SHA256 = Kind("a sha256", lambda v: isinstance(v, str) and re.fullmatch("[0-9a-f]{64}", v) is not None)
-MAPPING = Kind("names and their values", lambda v: isinstance(v, Mapping) and all(isinstance(n, str) for n in v))
-
-
-@dataclass(frozen=True)
-class Wrong:
-    """A fault is a field that is missing or does not have the kind that it must have."""
-
-    what: str  #: name of the field and its fault
-    got: str | None  #: value of the field; None where it is missing
-    expected: str  #: description of the value that it must have
-
-
-def find_wrong(content: Any, fields: Mapping[str, Kind]) -> Wrong | None:
-    """Return the first field that is missing or not of its kind, or None.
-
-    Args:
-        content: the value that was read.
-        fields: dotted path → kind of the value at that path.
+    Raises:
+        UnreadableError: the first such field.
     """
     for path, kind in fields.items():
         value = content
-        for key in path.split("."):
+        for key in filter(None, path.split(".")):
             if not isinstance(value, Mapping) or key not in value:
-                return Wrong(f"`{path}` is missing", None, kind.expected)
+                raise UnreadableError(f"`{path}` is missing", None, "a value")
             value = value[key]
-        if not kind.fits(value):
-            return Wrong(f"`{path}` is wrong", shown(value), kind.expected)
-    return None
+        try:
+            _adapter(kind).validate_python(value, strict=True)
+        except ValidationError as error:
+            fault, expected = error.errors()[0]["input"], error.errors()[0]["msg"].removeprefix("Input should be ")
+            text = repr(fault) if isinstance(fault, bool | int | float | str | None) else f"a {type(fault).__name__}"
+            raise UnreadableError(f"`{path}` is wrong", text[:60] + "…" * (len(text) > 60), expected) from error
 
 
-def shown(value: Any) -> str:
-    """Return a value for a message: the value itself if it is short, else its type."""
-    if value is None or isinstance(value, (bool, int, float, str)):
-        text = repr(value)
-        return text if len(text) <= 60 else f"{text[:60]}…"
-    return f"a {type(value).__name__}" + (f" of {len(value):,}" if isinstance(value, (list, tuple, Mapping)) else "")
-
-
-def damaged(
-    path: Path, reason: Wrong | Exception | str, error: type[DglcellError], *, expected: str, do: str
-) -> DglcellError:
+def damaged(path: Path, reason: Exception | str, error: type[DglcellError], *, expected: str, do: str) -> DglcellError:
     """Return the error for a file that cannot be used.
 
     Args:
         path: path of the file.
-        reason: the field that is wrong, or why the file cannot be read.
+        reason: why it cannot be read, or the field that is wrong.
         error: class of the error.
         expected: description of the file that was expected.
         do: advice that tells the user how to mend it.
     """
-    if isinstance(reason, Wrong):
-        return error(f"'{path}' is damaged: {reason.what}", got=reason.got, expected=reason.expected, do=do)
+    if isinstance(reason, UnreadableError) and reason.expected:
+        return error(f"'{path}' is damaged: {reason}", got=reason.got, expected=reason.expected, do=do)
     return error(f"'{path}' is damaged", got=reason, expected=expected, do=do)
 
 
-def read_fields(
-    path: Path, fields: Mapping[str, Kind], error: type[DglcellError], *, expected: str, do: str
-) -> dict[str, Any]:
-    """Read a JSON file that must have some fields; arguments are those of `find_wrong` and `damaged`.
+def read_fields(path: Path, fields: Fields, error: type[DglcellError], *, expected: str, do: str) -> dict[str, Any]:
+    """Read a JSON file that must have some fields; arguments are those of `check_fields` and `damaged`.
 
     Raises:
-        error: the file cannot be read, or a field is missing or not of its kind.
+        error: the file cannot be read, or a field is missing or not of its type.
     """
     try:
         content = read_json(path)
+        check_fields(content, fields)
+        if not isinstance(content, dict):
+            raise UnreadableError(type(content).__name__)
     except UnreadableError as reason:
         raise damaged(path, reason, error, expected=expected, do=do) from reason
-    wrong = find_wrong(content, fields)
-    if wrong is not None or not isinstance(content, dict):
-        raise damaged(path, wrong or type(content).__name__, error, expected=expected, do=do)
     return content

@@ -7,26 +7,15 @@ import functools
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AfterValidator, Field
 
 from dglcell.errors import ConfigError, GraphError
 from dglcell.files.atomic import atomic_directory, find_raw, sha256_file
-from dglcell.files.untrusted import (
-    FLAG,
-    MAPPING,
-    SHA256,
-    TEXT,
-    Kind,
-    UnreadableError,
-    find_wrong,
-    list_of,
-    mapping_of,
-    read_json,
-    read_npz,
-)
+from dglcell.files.untrusted import Sha256, UnreadableError, check_fields, read_json, read_npz
 from dglcell.graph.catalogue import GENE_SETS, provenance
 from dglcell.graph.cell_graph import SCHEMA_VERSION, CellGraph, Edges, Rule
 from dglcell.graph.config import MODEL, UNION, CellConfig
@@ -201,16 +190,23 @@ def _blocked(cell: CellGraph) -> Derivation:
 
 _META, _EDGES = "cell.json", "edges.npz"
 
+
+def _different(names: list[str]) -> list[str]:
+    if len({*names}) < len(names):
+        raise ValueError("a name occurs twice")
+    return names
+
+
 _FIELDS = {
-    "sha256": SHA256,
-    "relations": list_of(Kind("three names", lambda v: isinstance(v, list) and len(v) == 3 and all(map(TEXT.fits, v)))),
-    "vocabularies": mapping_of(Kind("different names", lambda v: list_of(TEXT).fits(v) and len({*v}) == len(v))),
-    "provenance": MAPPING,
-    "lose_blocked": FLAG,
-    "other_names": mapping_of(list_of(TEXT)),
-    "standard_names": mapping_of(TEXT),
-    "titles": mapping_of(mapping_of(TEXT)),
-    "media": mapping_of(mapping_of(Kind("a number, 0 to 1", lambda v: isinstance(v, float) and 0 <= v <= 1))),
+    "sha256": Sha256,
+    "relations": list[Annotated[list[str], Field(min_length=3, max_length=3)]],
+    "vocabularies": dict[str, Annotated[list[str], AfterValidator(_different)]],
+    "provenance": dict[str, Any],
+    "lose_blocked": bool,
+    "other_names": dict[str, list[str]],
+    "standard_names": dict[str, str],
+    "titles": dict[str, dict[str, str]],
+    "media": dict[str, dict[str, Annotated[float, Field(ge=0, le=1)]]],
 }
 
 
@@ -290,7 +286,8 @@ def _read_meta(directory: Path) -> dict[str, Any]:
     # Cell graphs of earlier versions do not say these.
     earlier = {"lose_blocked": False, "other_names": {}, "standard_names": {}, "titles": {}, "media": {}}
     content: dict[str, Any] = earlier | meta
-    wrong = find_wrong(content, _FIELDS)
-    if wrong is not None:
-        raise _damaged(directory, f"{_META}: {wrong.what}", wrong.expected)
+    try:
+        check_fields(content, _FIELDS)
+    except UnreadableError as wrong:
+        raise _damaged(directory, f"{_META}: {wrong}", wrong.expected or "") from wrong
     return content

@@ -28,7 +28,7 @@ import yaml
 
 from dglcell.errors import DataError, listing
 from dglcell.files.atomic import DAMAGE, RAW_VARIABLE, atomic_file, find_raw, raw_folder, sha256_file, write_json
-from dglcell.files.untrusted import SHA256, TEXT, read_fields
+from dglcell.files.untrusted import Sha256, read_fields
 
 if TYPE_CHECKING:
     from requests import Response
@@ -347,7 +347,7 @@ def read_record(path: Path) -> dict[str, str] | None:
     if not record.is_file():
         return None
     do = "remove it; the hash of the next download will be recorded anew"
-    fields = {"url": TEXT, "sha256": SHA256, "fetched": TEXT}
+    fields = {"url": str, "sha256": Sha256, "fetched": str}
     return read_fields(record, fields, DataError, expected="the record of a download", do=do)
 
 

@@ -9,77 +9,74 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
+from pydantic import BaseModel, Field
 
 from dglcell.config.yaml_text import read_yaml
 from dglcell.data.changes import ACTIVITIES, GENES, LEARNED_ACTIVITIES
 from dglcell.data.columns import MEDIUM
 from dglcell.data.table import REGRESSION
 from dglcell.errors import CheckpointError, ConfigError, DglcellError, count, listing
-from dglcell.files.untrusted import (
-    COUNT,
-    FLAG,
-    NUMBER,
-    TEXT,
-    Kind,
-    Wrong,
-    damaged,
-    find_wrong,
-    list_of,
-    mapping_of,
-    optional,
-    read_fields,
-    record,
-)
-from dglcell.metrics import COLUMNS, ResultRow, regression_metrics
+from dglcell.files.untrusted import Fields, Number, UnreadableError, Whole, check_fields, damaged, read_fields
+from dglcell.metrics import ResultRow, regression_metrics
 from dglcell.runs.directory import MEND, EpochLog, RunDirectory
 
 if TYPE_CHECKING:
     import pandas as pd
 
+
+class Commit(BaseModel):
+    """The commit of the code of a run."""
+
+    commit: str
+
+
 CONFIG = {
-    "seed": COUNT,
-    "experiment.name": TEXT,
-    "experiment.description": TEXT,
-    "experiment.tags": list_of(TEXT),
-    "data.source.name": TEXT,
-    "split.kind": TEXT,
-    "trainer.epochs": COUNT,
-    "trainer.checkpoint": TEXT,
-    "plot_points": COUNT,
+    "seed": Whole,
+    "experiment.name": str,
+    "experiment.description": str,
+    "experiment.tags": list[str],
+    "data.source.name": str,
+    "split.kind": str,
+    "trainer.epochs": Whole,
+    "trainer.checkpoint": str,
+    "plot_points": Whole,
 }
 """These are fields of ``config.yaml``."""
 
 ENVIRONMENT = {
-    "dglcell": TEXT,
-    "command": TEXT,
-    "devices": Kind("a list of devices", lambda v: isinstance(v, list) and bool(v) and all(map(TEXT.fits, v))),
-    "git": optional(record({"commit": TEXT})),
-    "hashes": mapping_of(TEXT),
-    "hashes.split": TEXT,
-    "strains": mapping_of(COUNT),
-    "cell.genes": COUNT,
-    "cell.edges": COUNT,
-    "split.kind": TEXT,
-    "model": TEXT,
-    "parameters": COUNT,
+    "dglcell": str,
+    "command": str,
+    "devices": Annotated[list[str], Field(min_length=1)],
+    "git": Commit | None,
+    "hashes": dict[str, str],
+    "hashes.split": str,
+    "strains": dict[str, Whole],
+    "cell.genes": Whole,
+    "cell.edges": Whole,
+    "split.kind": str,
+    "model": str,
+    "parameters": Whole,
 }
 """These are fields of ``environment.json``."""
 
-ROW = {
-    "model": TEXT,
-    "part": TEXT,
-    "phenotype": TEXT,
-    "kind": Kind(" or ".join(COLUMNS), lambda v: isinstance(v, str) and v in COLUMNS),
-    "is_baseline": FLAG,
-    "metrics": mapping_of(optional(NUMBER)),
-}
 
-RESULTS = {"checkpoint": TEXT, "epoch": COUNT, "epochs": COUNT, "units": mapping_of(TEXT), "rows": list_of(record(ROW))}
+class Row(BaseModel):
+    """A row of ``results.json``."""
+
+    model: str
+    part: str
+    phenotype: str
+    kind: Literal["regression", "classification"]
+    is_baseline: bool
+    metrics: dict[str, Number | None]
+
+
+RESULTS = {"checkpoint": str, "epoch": Whole, "epochs": Whole, "units": dict[str, str], "rows": list[Row]}
 """These are fields of ``results.json``."""
 
 
@@ -268,9 +265,10 @@ def read_run_config(directory: RunDirectory) -> DictConfig:
         content = read_yaml(directory.config)
     except ConfigError as error:
         raise CheckpointError(str(error), do=remedy) from error
-    wrong = find_wrong(OmegaConf.to_container(content), CONFIG)
-    if wrong is not None:
-        raise damaged(directory.config, wrong, CheckpointError, expected="", do=remedy)
+    try:
+        check_fields(OmegaConf.to_container(content), CONFIG)
+    except UnreadableError as wrong:
+        raise damaged(directory.config, wrong, CheckpointError, expected="", do=remedy) from wrong
     return content
 
 
@@ -298,7 +296,7 @@ def _read_results(directory: RunDirectory, epochs: int, planned: int) -> dict[st
     )
 
 
-def _read_fields(path: Path, fields: dict[str, Kind]) -> dict[str, Any]:
+def _read_fields(path: Path, fields: Fields) -> dict[str, Any]:
     if not os.path.lexists(path):
         raise CheckpointError(f"'{path.parent}' is not a complete run directory", expected=path.name)
     return read_fields(path, fields, CheckpointError, expected=AS_WRITTEN, do=MEND)
@@ -376,6 +374,6 @@ def read_doses(directory: RunDirectory, part: str) -> Doses | None:
     return Doses(genes, left, media)
 
 
-def damaged_file(path: Path, reason: Wrong | Exception | str) -> DglcellError:
+def damaged_file(path: Path, reason: Exception | str) -> DglcellError:
     """Return an error about a file of a run that is not as the run wrote it."""
     return damaged(path, reason, CheckpointError, expected=AS_WRITTEN, do=MEND)

@@ -20,7 +20,7 @@ from dglcell.data.config import PARTS
 from dglcell.errors import CheckpointError, listing
 from dglcell.files.atomic import atomic_file, write_json
 from dglcell.files.owner import refuse_if_taken_over
-from dglcell.files.untrusted import NUMBER, UnreadableError, is_count, mapping_of, optional, read_json
+from dglcell.files.untrusted import Number, UnreadableError, Whole, check_fields, parse_json, read_json
 from dglcell.machine.processor import status
 
 if TYPE_CHECKING:
@@ -185,10 +185,11 @@ class EpochLog:
     def _parse(line: bytes) -> dict[str, Any] | None:
         """Return the record of an epoch that a line holds, or None if the line holds none."""
         try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
+            row: dict[str, Any] = parse_json(line)
+            check_fields(row, {"": dict[str, Number | None], "epoch": Whole})
+        except UnreadableError:
             return None
-        return row if mapping_of(optional(NUMBER)).fits(row) and is_count(row.get("epoch")) else None
+        return row
 
     def _damaged(self, where: str, got: object) -> CheckpointError:
         do = "remove the line, or put the file back; then run the `dglcell train` command of the run again"

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from dglcell.baselines.similarity import Reactions, gene_similarity
 from dglcell.data.columns import COVARIATE
 from dglcell.data.strains import Strains
 from dglcell.errors import CheckpointError, ConfigError, count, did_you_mean, listing
-from dglcell.files.untrusted import NUMBER, TEXT, Kind, UnreadableError, mapping_of, optional, read_json, record
+from dglcell.files.untrusted import Number, UnreadableError, check_fields, read_json
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import CATALYSES
 from dglcell.metrics import COLUMNS, ENSEMBLE_OF, HEADLINE, ResultRow, best_row, format_metric, rows_of
@@ -246,15 +246,16 @@ def _choices_of(directory: RunDirectory, trained: Trained) -> tuple[dict[str, Ch
         return {}, True
     try:
         content = read_json(directory.results)
-    except UnreadableError as error:
+        check_fields(content, {"": dict[str, Any]})
+        found = content.get("predicts", {})
+        check_fields(found, {"": dict[str, dict[str, Any]]})
+        for one in found.values():
+            check_fields(one, {"by": Literal["network", "baseline", "ensemble"], "name": str, "why": str})
+            check_fields(one, {"weight": Number | None})
+        choices = {name: Choice(**one) for name, one in found.items()}
+    except (UnreadableError, TypeError) as error:
         raise damaged_file(directory.results, error) from error
-    found = content.get("predicts", {}) if isinstance(content, dict) else None
-    fields = {"by": Kind("", lambda v: v in WAYS[1:]), "name": TEXT, "why": TEXT, "weight": optional(NUMBER)}
-    if found is None or not mapping_of(record(fields)).fits(found):
-        raise damaged_file(directory.results, "other fields in `predicts`")
-    of = content.get("checkpoint"), content.get("epoch")
-    choices = {name: Choice(**one) for name, one in found.items()}
-    return choices, of == (trained.path.name, trained.epoch)
+    return choices, (content.get("checkpoint"), content.get("epoch")) == (trained.path.name, trained.epoch)
 
 
 Values = NDArray[np.floating]

@@ -11,21 +11,14 @@ import pytest
 
 from dglcell.errors import DataError
 from dglcell.files.untrusted import (
-    COUNT,
-    NUMBER,
-    SHA256,
-    TEXT,
-    Kind,
+    Number,
+    Sha256,
     UnreadableError,
-    Wrong,
-    find_wrong,
-    list_of,
-    mapping_of,
-    optional,
+    Whole,
+    check_fields,
     read_fields,
     read_json,
     read_npz,
-    record,
 )
 
 
@@ -33,10 +26,10 @@ from dglcell.files.untrusted import (
     ("content", "reason"),
     [
         (b"", "an empty file"),
-        (b"{", "no JSON: Expecting property name"),
+        (b"{", "no JSON: EOF while"),
         (b"\xff\x00{", "no JSON: "),
-        (b"[" * 100_000, "lists inside each other, too deep to be read"),
-        (b"9" * 5000, "no JSON: Exceeds the limit"),
+        (b"[" * 100_000, "no JSON: recursion limit"),
+        (b"9" * 5000, "no JSON: number out of range"),
         (None, "No such file"),
     ],
 )
@@ -56,11 +49,11 @@ def test_what_is_no_json(tmp_path: Path, content: bytes | None, reason: str) -> 
     [
         ("{", {}, "is damaged\n  got:      no JSON"),
         ("[]", {}, "is damaged\n  got:      list\n  expected: a card\n  do:       mend it"),
-        ('{"size": -1}', {"size": COUNT}, "is damaged: `size` is wrong\n  got:      -1\n"),
+        ('{"size": -1}', {"size": Whole}, "is damaged: `size` is wrong\n  got:      -1\n"),
     ],
 )
 def test_files_without_their_fields_are_refused(
-    tmp_path: Path, content: str, fields: dict[str, Kind], said: str
+    tmp_path: Path, content: str, fields: dict[str, Any], said: str
 ) -> None:
     path = tmp_path / "x.json"
     path.write_text(content)
@@ -86,26 +79,30 @@ def test_arrays_and_text_come_back_and_objects_are_not_loaded(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("kind", "good", "bad"),
     [
-        (TEXT, ["", "a"], [None, 1, ["a"]]),
-        (COUNT, [0, 2**62], [-1, 1.0, True, 2**63, "1"]),
-        (NUMBER, [1, -2.5, float("nan")], [True, "1", float("inf"), 10**400, None]),
-        (SHA256, ["0" * 64], ["0" * 63, "A" * 64, 0]),
-        (list_of(COUNT), [[], [1]], [[-1], {}, (1,)]),
-        (mapping_of(COUNT), [{}, {"a": 1}], [{"a": -1}, {1: 1}, []]),
-        (optional(TEXT), [None, "a"], [1]),
-        (record({"a.b": COUNT}), [{"a": {"b": 1}}], [{"a": 1}, {}, []]),
+        (str, ["", "a"], [None, 1, ["a"]]),
+        (Whole, [0, 2**62], [-1, 1.0, True, 2**63, "1"]),
+        (Number, [1, -2.5], [True, "1", float("inf"), 10**400, None]),
+        (Sha256, ["0" * 64], ["0" * 63, "A" * 64, 0, "0" * 64 + "\n"]),
+        (dict[str, list[Whole]], [{}, {"a": [1]}], [{"a": [-1]}, {"a": (1,)}, {1: []}, []]),
     ],
 )
-def test_kinds(kind: Kind, good: list[Any], bad: list[Any]) -> None:
-    assert [value for value in good if not kind.fits(value)] == []
-    assert [value for value in bad if kind.fits(value)] == []
+def test_nothing_is_converted_to_the_type_of_a_field(kind: Any, good: list[Any], bad: list[Any]) -> None:
+    for value in good:
+        check_fields({"a": {"b": value}}, {"a.b": kind})
+    for value in bad:
+        with pytest.raises(UnreadableError, match=r"`a\.b` is wrong"):
+            check_fields({"a": {"b": value}}, {"a.b": kind})
 
 
-def test_the_first_wrong_field_is_found() -> None:
-    fields = {"a": COUNT, "b.c": TEXT}
-    assert find_wrong({"a": 1, "b": {"c": ""}, "more": 3}, fields) is None
-    assert find_wrong({"a": 1, "b": []}, fields) == Wrong("`b.c` is missing", None, "text")
-    assert find_wrong({"a": "x" * 100, "b": {}}, fields) == Wrong(
-        "`a` is wrong", "'" + "x" * 59 + "…", "a whole number, 0 or more"
-    )
-    assert find_wrong({"a": [1, 2]}, fields) == Wrong("`a` is wrong", "a list of 2", "a whole number, 0 or more")
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"a": 1, "b": []}, ("`b.c` is missing", None, "a value")),
+        ({"a": "x" * 100, "b": {}}, ("`a` is wrong", "'" + "x" * 59 + "…", "a valid integer")),
+        ({"a": [1, 2]}, ("`a` is wrong", "a list", "a valid integer")),
+    ],
+)
+def test_the_first_wrong_field_is_named(content: Any, said: tuple[str, ...]) -> None:
+    with pytest.raises(UnreadableError) as error:
+        check_fields(content, {"a": Whole, "b.c": str})
+    assert (str(error.value), error.value.got, error.value.expected) == said

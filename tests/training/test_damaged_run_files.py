@@ -178,7 +178,7 @@ def test_a_damaged_field_is_named(run: RunDirectory, capsys: pytest.CaptureFixtu
     text_of('"epoch": ', '"epoch": -')(run.results)
     assert main(["report", str(run.path)]) == 2
     assert capsys.readouterr().err.startswith(
-        f"error: '{run.results}' is damaged: `epoch` is wrong\n  got:      -1\n  expected: a whole number, 0 or more\n"
+        f"error: '{run.results}' is damaged: `epoch` is wrong\n  got:      -1\n  expected: greater than or equal to 0\n"
     )
 
 
