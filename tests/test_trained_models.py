@@ -267,7 +267,7 @@ def test_a_model_in_one_file_is_fetched_at_its_first_use_and_predicts_like_the_r
 @pytest.mark.parametrize("content", ["[", "[]", '{"large": {"url": "https://localhost"}}'])
 def test_a_list_that_is_none_is_refused(content: str, shelf: Path) -> None:
     (shelf / "models.json").write_text(content)
-    with pytest.raises(CheckpointError, match=r"models.json' is damaged\n  got: .*\n  expected: names of models"):
+    with pytest.raises(CheckpointError, match=r"models.json' is damaged.*\n  got: .*\n  expected: "):
         list_models()
 
 

@@ -113,7 +113,9 @@ def check_fields(content: Any, fields: Fields) -> None:
         except ValidationError as error:
             fault, expected = error.errors()[0]["input"], error.errors()[0]["msg"].removeprefix("Input should be ")
             text = repr(fault) if isinstance(fault, bool | int | float | str | None) else f"a {type(fault).__name__}"
-            raise UnreadableError(f"`{path}` is wrong", text[:60] + "…" * (len(text) > 60), expected) from error
+            raise UnreadableError(
+                f"`{path or '(the file)'}` is wrong", text[:60] + "…" * (len(text) > 60), expected
+            ) from error
 
 
 def damaged(path: Path, reason: Exception | str, error: type[DglcellError], *, expected: str, do: str) -> DglcellError:
