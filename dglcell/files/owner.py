@@ -25,6 +25,7 @@ from functools import cache
 from pathlib import Path
 
 from dglcell.errors import OwnerError
+from dglcell.files.untrusted import UnreadableError, check_fields, parse_json
 
 log = logging.getLogger("dglcell")
 
@@ -90,8 +91,8 @@ def abandoned(target: Path, *, alone: bool = False) -> list[Path]:
 # The right to write, which only one process has at a time.
 
 
-LEASE_SECONDS, RENEW_SECONDS, LONGEST_PAUSE = 180.0, 20.0, 10.0
-"""A lease runs out if it is not renewed for the first; renewed after the second; waiting looks after the third."""
+LEASE_SECONDS, RENEW_SECONDS = 180.0, 20.0
+"""A lease runs out if it is not renewed for the first; its holder renews it after the second."""
 
 
 def _launch() -> str:
@@ -110,17 +111,11 @@ class Holder:
     launch: str = field(default_factory=_launch)  #: SLURM's number of its job and of its restarts come first
     since: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
-    age = 0.0  #: seconds since the lease was last renewed, by the clock of the file system
-
-    @property
-    def left(self) -> float:
-        """Return for how many seconds the lease still runs if it is not renewed."""
-        # A date in the future means that a clock was set back. A living holder renews the lease in less than that time.
-        return max(0.0, LEASE_SECONDS - abs(self.age))
+    left = LEASE_SECONDS  #: seconds for which the lease still runs if it is not renewed, by the file system's clock
 
     def has_ended(self) -> bool:
         """Return whether the lease has run out or its process has certainly ended."""
-        return self.left == 0 or lives(self.mark) is False
+        return self.left <= 0 or lives(self.mark) is False
 
     def restarted(self) -> bool:
         """Return whether SLURM has started the job of this holder again, and this process is of the later start."""
@@ -141,16 +136,19 @@ def _read(path: Path, now: float = 0.0) -> Holder | None:
     """Return the holder that a file names; None where there is no file."""
     try:
         with open(path, "rb") as file:  # on a network file system, opening asks the server how old the file is
-            content, age = file.read(), now - os.fstat(file.fileno()).st_mtime
+            content, renewed = file.read(), os.fstat(file.fileno()).st_mtime
     except FileNotFoundError:
         return None
     holder = Holder(hashlib.sha256(content).hexdigest(), mark="")
-    with suppress(ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        about = json.loads(content)
-        if all(isinstance(text, str) for text in about.values()) and MARK.fullmatch(about["mark"]):
-            holder = Holder(**about)
-    holder.age = age
+    with suppress(UnreadableError, TypeError):
+        check_fields(about := parse_json(content), {"": dict[str, str], "mark": str})
+        holder = Holder(**about) if MARK.fullmatch(about["mark"]) else holder
+    # A date in the future means that a clock was set back. A living holder renews the lease in less than that time.
+    holder.left = LEASE_SECONDS - abs(now - renewed)
     return holder
+
+
+_held: set[Lease] = set()
 
 
 class Lease:
@@ -158,7 +156,7 @@ class Lease:
 
     Its file is looked at and replaced under a lock of the file system, so that of several processes one takes it. Some
     network file systems have no locks: there processes that start at the same moment may all take it, and all but the
-    last stop. A holder that was taken over notices that at its next renewal or write, and stops.
+    last stop. A holder that was taken over notices that at its next write, and stops. Forked processes have no lease.
 
     Args:
         lock: the file of the lease.
@@ -167,7 +165,6 @@ class Lease:
 
     def __init__(self, lock: Path, guarded: Path) -> None:
         self.lock, self.guarded = lock.absolute(), guarded.absolute()
-        self._mutex = self.lock.with_name(f".{self.lock.name}.lock")
         self._mine, self._ended, self._made = Holder(), threading.Event(), list[Path]()
 
     def guards(self, path: Path) -> bool:
@@ -213,7 +210,8 @@ class Lease:
         """Let no other process look at or change the file of the lease meanwhile."""
         from filelock import FileLock
 
-        mutex = FileLock(self._mutex, timeout=LEASE_SECONDS)
+        path = self.lock.with_name(f".{self.lock.name}.lock")
+        mutex = FileLock(path, timeout=LEASE_SECONDS)
         try:
             mutex.acquire()
         except OSError as error:
@@ -224,7 +222,7 @@ class Lease:
             yield
         finally:
             if mutex.is_locked:
-                self._mutex.unlink(missing_ok=True)  # another process that has opened it sees that, and opens a new one
+                path.unlink(missing_ok=True)  # another process that has opened it sees that, and opens a new one
             mutex.release()
 
     def renew(self) -> None:
@@ -236,14 +234,10 @@ class Lease:
         holder = _read(self.lock)
         if holder is not None and holder.token == self._mine.token:
             return os.utime(self.lock)
-        gone = f"'{self.lock.name}' is gone: that process has ended, or the file was removed"
-        why = f"this one was not heard of for {LEASE_SECONDS:.0f} s, or its job was started again"
-        raise OwnerError(
-            f"another process has taken over '{self.guarded}', so this one stops",
-            got=holder or gone,
-            expected=f"a lease of {self._mine}",
-            do=f"let the other one go on; {why}",
-        )
+        got = holder or f"'{self.lock.name}' is gone: that process has ended, or the file was removed"
+        do = f"let the other one go on; this one gave no sign for {LEASE_SECONDS:.0f} s, or its job was started again"
+        what = f"another process has taken over '{self.guarded}', so this one stops"
+        raise OwnerError(what, got=got, expected=f"a lease of {self._mine}", do=do)
 
     def release(self) -> None:
         """Give the lease back; do nothing if another process has it by now."""
@@ -256,7 +250,6 @@ class Lease:
                 with self._alone():
                     if getattr(_read(self.lock), "token", None) == self._mine.token:
                         self.lock.unlink()
-        with suppress(OSError):
             for folder in reversed(self._made):  # where nothing was written
                 folder.rmdir()
 
@@ -268,9 +261,6 @@ class Lease:
                 return  # the next write says so
             except OSError:
                 continue  # perhaps the file system is not there for a while
-
-
-_held: set[Lease] = set()
 
 
 @contextmanager
@@ -312,21 +302,16 @@ def held(lease: Lease, *, waits: bool = False, sleep: Callable[[float], None] = 
     try:
         while (holder := lease.acquire(after)) is not None:
             if not (waits or holder.restarted()):
-                gone = f"its lease runs out in {holder.left:.0f} s, and the same command goes on"
-                raise OwnerError(
-                    f"another process is writing '{lease.guarded}'",
-                    got=holder,
-                    expected="one process at a time",
-                    do=f"wait until it has ended, or stop it; if it is gone with its machine, {gone}",
-                )
-            if not waits and waited >= LEASE_SECONDS:
-                after = holder.token
-                continue
+                do = "wait until it has ended, or stop it; if it is gone with its machine, its lease runs out in "
+                do += f"{holder.left:.0f} s, and the same command goes on"
+                what = f"another process is writing '{lease.guarded}'"
+                raise OwnerError(what, got=holder, expected="one process at a time", do=do)
             if holder.token != seen:
                 log.info("waiting for '%s', which is written by %s", lease.guarded, holder)
             seen = holder.token
             sleep(pause)
-            waited, pause = waited + pause, min(2 * pause, LONGEST_PAUSE)
+            waited, pause = waited + pause, min(2 * pause, 10.0)
+            after = holder.token if not waits and waited >= LEASE_SECONDS else None
         yield
     finally:
         lease.release()
@@ -340,6 +325,6 @@ def current_holder(lock: Path, *, foreign: bool = False) -> Holder | None:
         foreign: whether a process that was started together with this one counts as nobody.
     """
     holder = _read(lock, time.time())
-    if holder is None or holder.has_ended():
+    if holder is None or holder.has_ended() or (foreign and holder.launch == _launch()):
         return None
-    return None if foreign and holder.launch == _launch() else holder
+    return holder

@@ -10,21 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.errors import ConfigError, MissingDependencyError
+from dglcell.errors import ConfigError, import_optional
 
 SUFFIXES = (".csv", ".parquet")
 
 
 def check_output(path: Path, suffixes: Sequence[str] = SUFFIXES, *, may_be_folder: bool = False) -> None:
-    """Refuse the name of an output file whose format is not known.
+    """Refuse the name of an output file that is too long, or whose suffix names none of the formats that are known.
 
     Args:
-        path: path of the output.
-        suffixes: suffixes of the formats that are known.
         may_be_folder: whether a name without a suffix is a folder of Parquet files.
 
     Raises:
-        ConfigError: its suffix is none of ``suffixes``, or the name is too long.
+        ConfigError: it is one.
         MissingDependencyError: the format is Parquet and pyarrow is not installed.
     """
     folder = ", or no suffix for a folder of Parquet files" if may_be_folder else ""
@@ -45,13 +43,9 @@ def import_pyarrow() -> tuple[Any, Any]:
     Raises:
         MissingDependencyError: pyarrow is not installed.
     """
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ModuleNotFoundError as error:
-        what = "Parquet files, and predictions of whole designs, need pyarrow"
-        raise MissingDependencyError(what, do="pip install 'dglcell[parquet]'") from error
-    return pyarrow, pyarrow.parquet
+    names = "pyarrow", "pyarrow.parquet"
+    pa, pq = (import_optional(name, "a Parquet file", "pip install 'dglcell[parquet]'") for name in names)
+    return pa, pq
 
 
 def named(indices: NDArray[np.integer], names: Sequence[str]) -> Any:

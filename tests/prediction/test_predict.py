@@ -291,7 +291,7 @@ def test_parquet_without_pyarrow(
     ):
         assert main(["predict", str(tiny_run.path), *arguments]) == 2
         error = capsys.readouterr().err
-        assert "Parquet files, and predictions of whole designs, need pyarrow\n  do:       pip install" in error
+        assert "a Parquet file needs the package 'pyarrow'\n  do:       pip install" in error
     assert os.listdir(tmp_path) == ["in.csv"]
     assert main(["predict", str(tiny_run.path), str(tmp_path / "in.csv"), "-o", str(tmp_path / "out.csv")]) == 0
 
