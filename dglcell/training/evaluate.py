@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from dglcell.config.experiment import Config
 from dglcell.data.changes import read_changes
@@ -51,16 +48,6 @@ SEPARATORS = frozenset(';,"')
 """No name of a gene may contain this in the column ``names``."""
 
 
-@dataclass(frozen=True)
-class Evaluation(Scored):
-    """Hold beside the scores what predictions are written and calibrated from."""
-
-    #: part → [n, T] predictions of the network, in original units
-    of_network: dict[str, NDArray[np.float32]] = field(default_factory=dict)
-    #: the calibration of intervals on the validation part; None where there is no such part
-    calibration: Calibration | None = None
-
-
 def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[ResultRow]:
     """Evaluate the chosen checkpoint and the baselines, write what is found, draw the report, and return the rows.
 
@@ -68,7 +55,7 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
     """
     trained = load_trained(directory, config.trainer.checkpoint, prepared.cell)
     baselines = baselines_of_run(prepared, directory) if config.baselines else Baselines()
-    found = evaluate_parts(config, prepared, trained, baselines)
+    found, calibration = evaluate_parts(config, prepared, trained, baselines)
     rows = found.rows + ablation_rows(directory.path, prepared.split.sha256)
     own = own_names(config, prepared.cell.genes)
     own = {gene: name for gene, name in own.items() if not SEPARATORS.intersection(name)}
@@ -76,10 +63,10 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
     for part, predicted_ST in found.chosen.items():
         tables = predicted_ST, found.of_network[part]
         write_predictions(directory.predictions(part), prepared, prepared.parts[part], *tables, own, learned)
-    if found.calibration is None:
+    if calibration is None:
         directory.calibration.unlink(missing_ok=True)
     else:
-        found.calibration.save(directory.calibration)
+        calibration.save(directory.calibration)
     results = {
         "checkpoint": trained.path.name,
         "epoch": trained.epoch,
@@ -126,52 +113,49 @@ def evaluate_run(path: Path, checkpoint: str | None = None) -> list[ResultRow]:
     if trained.split_sha256 != prepared.split.sha256:
         raise refuse(trained.path, "was trained on another split, so that it may have seen what it is tested on")
     baselines = kept_baselines(directory, prepared.cell) if directory.baselines.is_file() else Baselines()
-    found = evaluate_parts(config, prepared, trained, baselines)
+    found, _ = evaluate_parts(config, prepared, trained, baselines)
     return found.rows + ablation_rows(path, prepared.split.sha256)
 
 
-def evaluate_parts(config: Config, prepared: Prepared, trained: Trained, baselines: Baselines) -> Evaluation:
+def evaluate_parts(
+    config: Config, prepared: Prepared, trained: Trained, baselines: Baselines
+) -> tuple[Scored, Calibration | None]:
     """Evaluate the network and baselines on validation and test, or on nothing if every strain trains.
+
+    Returns:
+        What was found, and the calibration of intervals of what predicts; None where there is no validation part.
 
     Raises:
         CheckpointError: the phenotypes of the checkpoint are not those of the configuration.
     """
-    if trained.phenotypes != tuple(prepared.dataset.phenotypes):
-        names = (", ".join(found) for found in (trained.phenotypes, prepared.dataset.phenotypes))
+    dataset = prepared.dataset
+    if trained.phenotypes != tuple(dataset.phenotypes):
+        names = (", ".join(found) for found in (trained.phenotypes, dataset.phenotypes))
         raise refuse(trained.path, "is of other phenotypes", *names)
     trained.model.to(device_here(config.trainer.accelerator))
-    of, size = (trained.model, trained.normaliser, prepared.dataset), config.data.evaluation_batch
+    of, size = (trained.model, trained.normaliser, dataset), config.data.evaluation_batch
     predictions = {part: predict_strains(*of, prepared.parts[part], batch_size=size) for part in prepared.evaluated}
     found = score(prepared, baselines, config.model.name, predictions)
     for line in predicts_lines(choices_as_json(found.choices)) if baselines.models else ():
         log.info("%s", line)
-    rows = with_ceilings(found.rows, prepared)
-    calibration = calibrate_intervals(prepared, found.chosen, trained.path.name, trained.epoch)
-    if calibration is not None and "test" in found.chosen:
-        coverage = calibration.measure(prepared.dataset.take(prepared.parts["test"]).numpy(), found.chosen["test"])
+    found.rows = with_ceilings(found.rows, prepared)
+    if "validation" not in found.chosen:
+        return found, None
+    strains = {part: dataset.take(prepared.parts[part]) for part in ("train", *found.chosen)}
+    calibration = Calibration.of_run(
+        strains["validation"].numpy(),
+        torch.bincount(strains["train"].targets.long(), minlength=len(dataset.names)).numpy(),
+        found.chosen["validation"],
+        dataset.kinds,
+        trained.path.name,
+        trained.epoch,
+        constant=prepared.split.kind in ALIKE_EVERYWHERE,
+    )
+    if "test" in found.chosen:
+        coverage = calibration.measure(strains["test"].numpy(), found.chosen["test"])
         by = {(phenotype, choice.name, "test"): coverage[phenotype] for phenotype, choice in found.choices.items()}
-        rows = [row.with_metrics(by.get((row.phenotype, row.model, row.part), {})) for row in rows]
-    return Evaluation(rows, found.choices, found.chosen, predictions, calibration)
-
-
-def calibrate_intervals(
-    prepared: Prepared, predictions: Mapping[str, NDArray[np.floating]], checkpoint: str, epoch: int
-) -> Calibration | None:
-    """Calibrate the intervals of what predicts on the validation part; return None where there is no such part.
-
-    Args:
-        predictions: part → [n, T] in original units.
-        checkpoint, epoch: name and epoch of the checkpoint that predicted.
-    """
-    if "validation" not in predictions:
-        return None
-    dataset = prepared.dataset
-    changed = dataset.take(prepared.parts["train"]).targets
-    training = torch.bincount(changed.long(), minlength=len(dataset.names)).numpy()
-    strains = dataset.take(prepared.parts["validation"]).numpy()
-    constant = prepared.split.kind in ALIKE_EVERYWHERE
-    of_part = strains, training, predictions["validation"], dataset.kinds
-    return Calibration.of_run(*of_part, checkpoint, epoch, constant=constant)
+        found.rows = [row.with_metrics(by.get((row.phenotype, row.model, row.part), {})) for row in found.rows]
+    return found, calibration
 
 
 def with_ceilings(rows: Sequence[ResultRow], prepared: Prepared) -> list[ResultRow]:
@@ -208,7 +192,7 @@ def evaluate_baselines(
     about = {
         "command": command,
         "split": prepared.split.meta,
-        "hashes": {"cell": prepared.cell.sha256, "store": prepared.store.sha256, "split": prepared.split.sha256},
+        "hashes": prepared.hashes,
         "rows": rows_as_json(rows),
         "left_out": baselines.left_out,
     }

@@ -81,7 +81,7 @@ def fit_baselines(prepared: Prepared) -> Baselines:
 
 def baselines_of_run(prepared: Prepared, directory: RunDirectory) -> Baselines:
     """Read the baselines that are kept in a run's directory; fit and keep them where it has none of these strains."""
-    made_of = _made_of(prepared)
+    made_of = {**prepared.hashes, "phenotypes": list(prepared.dataset.phenotypes)}
     try:
         models, about = load_models(directory.baselines, prepared.cell)
         if about["made_of"] == made_of:
@@ -108,15 +108,6 @@ def kept_baselines(directory: RunDirectory, cell: CellGraph) -> Baselines:
     return Baselines(models, about["left_out"])
 
 
-def _made_of(prepared: Prepared) -> dict[str, Any]:
-    return {
-        "cell": prepared.cell.sha256,
-        "store": prepared.store.sha256,
-        "split": prepared.split.sha256,
-        "phenotypes": list(prepared.dataset.phenotypes),
-    }
-
-
 NETWORK, BASELINE, ENSEMBLE, BEST = "network", "baseline", "ensemble", "best"
 WAYS = (BEST, NETWORK, BASELINE, ENSEMBLE)
 """What may be asked to predict."""
@@ -138,9 +129,8 @@ class Choice:
         Args:
             way: one of ``WAYS``.
         """
-        way = self.by if way == BEST else way
         of_baseline = None if self.baseline is None else 1.0
-        return {NETWORK: 0.0, BASELINE: of_baseline, ENSEMBLE: self.weight}[way]
+        return {NETWORK: 0.0, BASELINE: of_baseline, ENSEMBLE: self.weight}[self.by if way == BEST else way]
 
 
 def ensemble_weight(
@@ -169,32 +159,28 @@ def ensemble_name(baseline: str, weight: float) -> str:
     return f"{ENSEMBLE_OF}{baseline} ({weight:.2f})"
 
 
-def choose(
-    network: ResultRow | None, baseline: ResultRow | None, ensemble: ResultRow | None, weight: float | None, note: str
-) -> Choice:
+def choose(rows: Mapping[str, ResultRow | None], weight: float | None, note: str) -> Choice:
     """Return what predicts a phenotype: the best by its score on the validation part.
 
     The test part is not used, because a choice that is made by it cannot be judged by it. Of equal ones the network is
     taken before the baseline, and the baseline before the ensemble.
 
     Args:
-        network: row of the network on the validation part; None where there is no such part.
-        baseline: that of the best baseline there; None where none has a score.
-        ensemble: that of both together; None where no ensemble is made.
-        weight: weight of the baseline in it.
+        rows: ``NETWORK``, ``BASELINE`` and ``ENSEMBLE`` → row of each on the validation part; None where there is none.
+        weight: weight of the baseline in the ensemble.
         note: why no ensemble is made.
     """
-    if network is None or baseline is None:
-        return Choice(NETWORK, "" if network is None else network.model, note)
-    metric = HEADLINE[network.kind]
-    three = {NETWORK: network, BASELINE: baseline} | ({} if ensemble is None else {ENSEMBLE: ensemble})
-    scores = {by: row.metrics.get(metric, math.nan) for by, row in three.items()}
+    found = {by: row for by, row in rows.items() if row is not None}
+    if NETWORK not in found or BASELINE not in found:
+        return Choice(NETWORK, found[NETWORK].model if NETWORK in found else "", note)
+    kind = found[NETWORK].kind
+    metric = HEADLINE[kind]
+    scores = {by: row.metrics.get(metric, math.nan) for by, row in found.items()}
     by = max(scores, key=lambda by: scores[by] if math.isfinite(scores[by]) else -math.inf)
-    said = ", ".join(f"{row.model} {format_metric(metric, scores[by])}" for by, row in three.items())
-    title = COLUMNS[network.kind][metric]
-    strains = count(int(network.metrics.get("n", 0)), "validation strain")
-    why = f"{title} on {strains}: {said}" + (f"; {note}" if note else "")
-    return Choice(by, three[by].model, why, baseline.model, weight)
+    said = ", ".join(f"{row.model} {format_metric(metric, scores[by])}" for by, row in found.items())
+    strains = count(int(found[NETWORK].metrics.get("n", 0)), "validation strain")
+    why = f"{COLUMNS[kind][metric]} on {strains}: {said}" + (f"; {note}" if note else "")
+    return Choice(by, found[by].model, why, found[BASELINE].model, weight)
 
 
 def choices_as_json(choices: Mapping[str, Choice]) -> dict[str, Any]:
@@ -211,8 +197,7 @@ def predicting_with(way: str, trained: Trained, run: Path) -> Trained:
     """
     if way not in WAYS:
         raise ConfigError("what shall predict?", got=way, expected=listing(WAYS), do=did_you_mean(way, WAYS, None))
-    directory = RunDirectory(run)
-    own = trained.config.model.name
+    directory, own = RunDirectory(run), trained.config.model.name
     choices, is_same = _choices_of(directory, trained)
     kept: Mapping[str, Mapping[str, Baseline]] | None = None
     chosen = {}
@@ -220,24 +205,19 @@ def predicting_with(way: str, trained: Trained, run: Path) -> Trained:
         choice = choices.get(phenotype, Choice(NETWORK, own, ""))
         if not is_same and way in (BEST, ENSEMBLE):
             choice = Choice(NETWORK, own, "the run chose with another checkpoint", choice.baseline)
-        weight = choice.weight_of(way)
+        weight, name, baseline = choice.weight_of(way), own, None
         if weight is None:
             got = choice.why or "a run without baselines"
             raise ConfigError(f"the run '{run}' has no {way} for {phenotype}", got=got, do="leave out `--with`")
-        baseline = None
         if weight > 0:
             assert choice.baseline is not None
             kept = kept_baselines(directory, trained.cell).models if kept is None else kept
             baseline = kept[phenotype][choice.baseline]
-        name = _name(choice.by if way == BEST else way, own, choice)
+        by = choice.by if way == BEST else way
+        if by != NETWORK and choice.baseline is not None:
+            name = choice.baseline if by == BASELINE else ensemble_name(choice.baseline, weight)
         chosen[phenotype] = Chosen(name, baseline, weight, is_best=weight == choice.weight_of(BEST), why=choice.why)
     return replace(trained, chosen=chosen)
-
-
-def _name(by: str, own: str, choice: Choice) -> str:
-    if by == NETWORK or choice.baseline is None:
-        return own
-    return choice.baseline if by == BASELINE else ensemble_name(choice.baseline, choice.weight or 0.0)
 
 
 def _choices_of(directory: RunDirectory, trained: Trained) -> tuple[dict[str, Choice], bool]:
@@ -261,25 +241,22 @@ def _choices_of(directory: RunDirectory, trained: Trained) -> tuple[dict[str, Ch
 Values = NDArray[np.floating]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Scored:
     """Hold what was found of the models of a run."""
 
-    #: rows of the table, for each phenotype those of the network, the baselines and the ensemble
+    #: rows of the table, for each phenotype those of the network, the ensemble and the baselines
     rows: list[ResultRow] = field(default_factory=list)
     #: phenotype → what predicts it; nothing where there was no network
     choices: dict[str, Choice] = field(default_factory=dict)
-    #: part → [S, T] predictions of what predicts, in original units
+    #: part → [S, T] predictions of what predicts, and of the network, in original units
     chosen: dict[str, NDArray[np.float32]] = field(default_factory=dict)
+    of_network: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
 
 
 def same_covariates(strains: Strains) -> NDArray[np.int64]:
     """Return the number of a group for each strain, [S]: strains of a group have the same medium and other classes."""
-    columns = [
-        np.asarray(values)
-        for column, values in strains.columns.items()
-        if column.kind == COVARIATE and column.categories
-    ]
+    columns = [np.asarray(values) for c, values in strains.columns.items() if c.kind == COVARIATE and c.categories]
     if not columns:
         return np.zeros(len(strains), np.int64)
     return np.unique(np.stack(columns, 1), axis=0, return_inverse=True)[1].reshape(-1)
@@ -298,70 +275,44 @@ def score(
         predictions: part → [S, T] predictions of the network in original units; None where baselines stand alone. Its
             lead over each baseline on the test part is among their metrics (`dglcell.uncertainty.paired.ahead`).
     """
-    dataset, found = prepared.dataset, Scored()
+    dataset, few = prepared.dataset, prepared.too_few_to_choose()
     strains = {part: of for part, of in strains_by_part(prepared).items() if part in prepared.evaluated}
-    few = prepared.too_few_to_choose()
-    found.chosen.update({part: values_ST.copy() for part, values_ST in (predictions or {}).items()})
-    for t, (phenotype, kind) in enumerate(zip(dataset.phenotypes, dataset.kinds, strict=True)):
-        one = _Phenotype(phenotype, kind, strains)
-        of_baselines = {
-            name: {part: model.predict(of) for part, of in strains.items()}
-            for name, model in baselines.models.get(phenotype, {}).items()
-        }
+    groups = {part: same_covariates(of) for part, of in strains.items()}
+    found = Scored(of_network=predictions or {})
+    found.chosen = {part: values_ST.copy() for part, values_ST in found.of_network.items()}
+    for t, (name, kind) in enumerate(zip(dataset.phenotypes, dataset.kinds, strict=True)):
+        labels = {part: of.phenotypes[name] for part, of in strains.items()}
+        rows = functools.partial(rows_of, phenotype=name, kind=kind, measured=labels, groups=groups)
+        fitted = baselines.models.get(name, {}).items()
+        predicted = {one: {part: model.predict(of) for part, of in strains.items()} for one, model in fitted}
+        of_baselines = [row for one, of in predicted.items() for row in rows(one, predicted=of, is_baseline=True)]
         if predictions is None:
-            found.rows.extend(row for name, of in of_baselines.items() for row in one.rows(name, of, is_baseline=True))
+            found.rows += of_baselines
             continue
         own = {part: values_ST[:, t] for part, values_ST in predictions.items()}
-        rows, choice, mixture = one.compared(network, own, of_baselines, few)
-        found.rows.extend(rows)
-        found.choices[phenotype] = choice
-        for part, values_S in mixture.items():
-            found.chosen[part][:, t] = values_S
-    return found
-
-
-@dataclass(frozen=True)
-class _Phenotype:
-    """Hold a phenotype, the kind of its labels, and the strains of each evaluated part."""
-
-    name: str
-    kind: str
-    strains: Mapping[str, Strains]
-
-    def rows(self, model: str, predicted: Mapping[str, Values], *, is_baseline: bool = False) -> list[ResultRow]:
-        labels = {part: of.phenotypes[self.name] for part, of in self.strains.items()}
-        groups = {part: same_covariates(of) for part, of in self.strains.items()}
-        return rows_of(model, self.name, self.kind, predicted, labels, is_baseline=is_baseline, groups=groups)
-
-    def compared(
-        self, network: str, own: Mapping[str, Values], baselines: Mapping[str, Mapping[str, Values]], few: str | None
-    ) -> tuple[list[ResultRow], Choice, dict[str, Values]]:
-        """Return the rows of the network, of an ensemble and of baselines, the choice, and what it predicts."""
-        of_network = self.rows(network, own)
-        of_baselines = [row for name, of in baselines.items() for row in self.rows(name, of, is_baseline=True)]
+        of_network = rows(network, predicted=own)
         if "test" in own:
-            test, others = self.strains["test"], {name: of["test"] for name, of in baselines.items()}
-            leads = ahead(self.kind, own["test"], others, test.phenotypes[self.name], test)
+            others = {one: of["test"] for one, of in predicted.items()}
+            leads = ahead(kind, own["test"], others, labels["test"], strains["test"])
             of_baselines = [
                 row.with_metrics(leads.get(row.model, {})) if row.part == "test" else row for row in of_baselines
             ]
-        best = best_row(_on_validation(of_baselines), HEADLINE[self.kind])
+        best = best_row(_on_validation(of_baselines), HEADLINE[kind])
         weight, of_ensemble = None, list[ResultRow]()
         if best is not None and few is None:
-            of_best = baselines[best.model]
-            validation = self.strains["validation"].phenotypes[self.name]
-            weight = ensemble_weight(own["validation"], of_best["validation"], validation)
-            both = {part: mixed(own[part], of_best[part], weight) for part in own}
-            of_ensemble = self.rows(ensemble_name(best.model, weight), both)
-        unscored = "no baseline has a score on the validation part" if baselines else "no baselines were fitted"
+            weight = ensemble_weight(own["validation"], predicted[best.model]["validation"], labels["validation"])
+            both = {part: mixed(own[part], predicted[best.model][part], weight) for part in own}
+            of_ensemble = rows(ensemble_name(best.model, weight), predicted=both)
+        unscored = "no baseline has a score on the validation part" if predicted else "no baselines were fitted"
         note = unscored if best is None else "too few for an ensemble" if few else ""
-        first, third = (next(iter(_on_validation(rows)), None) for rows in (of_network, of_ensemble))
-        choice = choose(first, best, third, weight, note)
-        share = choice.weight_of(choice.by) or 0.0
-        chosen = dict(own)
-        if share:
-            chosen = {part: mixed(own[part], baselines[choice.baseline or ""][part], share) for part in own}
-        return [*of_network, *of_ensemble, *of_baselines], choice, chosen
+        first, third = (next(iter(_on_validation(of)), None) for of in (of_network, of_ensemble))
+        choice = choose({NETWORK: first, BASELINE: best, ENSEMBLE: third}, weight, note)
+        if share := choice.weight_of(choice.by):
+            for part, values_S in own.items():
+                found.chosen[part][:, t] = mixed(values_S, predicted[choice.baseline or ""][part], share)
+        found.rows += [*of_network, *of_ensemble, *of_baselines]
+        found.choices[name] = choice
+    return found
 
 
 def _on_validation(rows: list[ResultRow]) -> list[ResultRow]:

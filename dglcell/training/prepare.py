@@ -57,6 +57,11 @@ class Prepared:
     ceilings: dict[str, float] = field(default_factory=dict)
 
     @property
+    def hashes(self) -> dict[str, str]:
+        """Return the SHA-256 of what a run is made of."""
+        return {"cell": self.cell.sha256, "store": self.store.sha256, "split": self.split.sha256}
+
+    @property
     def evaluated(self) -> tuple[str, ...]:
         """Return the parts that the model is evaluated on; there are none if every strain trains."""
         return tuple(part for part in EVALUATED if len(self.parts[part]))

@@ -7,8 +7,8 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,83 +71,48 @@ def train(
         if wrong := next((repr(one) for one in given if not isinstance(one, kind)), None):
             expected = f"objects of classes derived from {kind.__module__}.{kind.__qualname__}"
             raise ConfigError(f"`{name}` cannot be used", got=wrong, expected=expected)
-    if signals is None:
-        with StopSignals(config.slurm.requeue) as signals:
-            return train(config, command, signals, callbacks, loggers)
-    heed_signals()
-    check_allocation(config.trainer)
-    if not is_rank_zero():
-        log.setLevel(logging.WARNING)
-    check_machine(config)
-    directory = RunDirectory(config.run_directory)
-    if not is_rank_zero():
-        follow_owner(directory, config.trainer.timeout)
-        return _train(config, directory, command, signals, callbacks, loggers)
-    directory.check_writable()
-    with owned(directory):
-        return _train(config, directory, command, signals, callbacks, loggers)
-
-
-def _train(
-    config: Config,
-    directory: RunDirectory,
-    command: str,
-    signals: StopSignals,
-    own_callbacks: Sequence[Callback],
-    loggers: Sequence[Logger],
-) -> RunResult:
-    began = time.monotonic()
-    checkpoint = resume_from(config)
-    begin_with = read_start(config) if checkpoint is None else None
-    start, finished = starting_point(checkpoint, config)
-    set_up_process(config)
-    continued = directory.is_started()
-    prepared = prepare_run(config, directory, command, continued=continued)
-    if continued and is_rank_zero():
-        say_what_changed(prepared.cell, config.paths.raw)
-    config = settle_what_models_see(config, prepared)
-    if checkpoint is not None:
-        check_continues(checkpoint, config, prepared.cell, prepared.split)
-    config = settle_checkpoint(config, prepared)
-    callbacks = make_callbacks(config, directory, prepared.dataset.kinds, signals)
-    trainer = make_trainer(config, directory, [*callbacks, *own_callbacks])
-    task = make_task(config, prepared, directory, checkpoint, begin_with)
-    if is_rank_zero():
-        write_run_files(config, directory, prepared, task, command)
-        if not continued:
-            # This also replaces files of a run that never reached a checkpoint.
-            prepared.split.save(directory.split)
-            save_cell(prepared.cell, directory.cell, overwrite=True)
-        task.record.rewind(start)
+    began, first = time.monotonic(), is_rank_zero()
+    with ExitStack() as stack:
+        signals = signals or stack.enter_context(StopSignals(config.slurm.requeue))
+        heed_signals()
+        check_allocation(config.trainer)
+        check_machine(config)
+        directory = RunDirectory(config.run_directory)
+        if first:
+            directory.check_writable()
+            stack.enter_context(held(Lease(directory.owner, directory.path)))
+        else:
+            log.setLevel(logging.WARNING)
+            follow_owner(directory, config.trainer.timeout)
+        checkpoint = resume_from(config)
+        begin_with = read_start(config) if checkpoint is None else None
+        start, finished = starting_point(checkpoint, config)
+        set_up_process(config)
+        continued = directory.is_started()
+        prepared = prepare_run(config, directory, command, continued=continued)
+        if continued and first:
+            say_what_changed(prepared.cell, config.paths.raw)
+        config = settle_what_models_see(config, prepared)
+        if checkpoint is not None:
+            check_continues(checkpoint, config, prepared.cell, prepared.split)
+        config = settle_checkpoint(config, prepared)
+        own = make_callbacks(config, directory, prepared.dataset.kinds, signals)
+        trainer = make_trainer(config, directory, [*own, *callbacks])
+        task = make_task(config, prepared, directory, checkpoint, begin_with)
+        if first:
+            write_run_files(config, directory, prepared, task, command, continued=continued)
+            task.record.rewind(start)
+            if not finished:
+                directory.usage.unlink(missing_ok=True)  # it was for fewer epochs
         if not finished:
-            directory.usage.unlink(missing_ok=True)  # it was for fewer epochs
-    if not finished:
-        fit(config, trainer, prepared, task, directory, checkpoint, signals, loggers)
-        if is_rank_zero():
-            write_usage(directory, trainer.strategy.root_device)
-    elif is_rank_zero() and not directory.usage.exists():
-        # A process was killed after its last checkpoint.
-        write_usage(directory, trainer.strategy.root_device, trained_here=False)
-    if not is_rank_zero():
-        return RunResult(directory, [])
-    rows = report(config, directory, prepared)
-    complete_usage(directory, trainer.world_size, time.monotonic() - began, start, trained_here=not finished)
-    return RunResult(directory, rows)
-
-
-@contextmanager
-def owned(directory: RunDirectory, sleep: Callable[[float], None] = time.sleep) -> Iterator[None]:
-    """Be the only process that writes the run directory.
-
-    Another process may take over if this one has not renewed its lease for `LEASE_SECONDS`, or if SLURM has started its
-    job again (`held`). From then on `dglcell.files.atomic` refuses to write there for this process.
-
-    Raises:
-        OwnerError: another process has the run, or (on writing) has taken it over.
-    """
-
-    with held(Lease(directory.owner, directory.path), sleep=sleep):
-        yield
+            fit(config, trainer, prepared, task, directory, checkpoint, signals, loggers)
+        if not first:
+            return RunResult(directory, [])
+        if not finished or not directory.usage.exists():  # a process may have been killed after its last checkpoint
+            write_usage(directory, trainer.strategy.root_device, trained_here=not finished)
+        rows = report(config, directory, prepared)
+        complete_usage(directory, trainer.world_size, time.monotonic() - began, start, trained_here=not finished)
+        return RunResult(directory, rows)
 
 
 def follow_owner(directory: RunDirectory, timeout: float, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -206,7 +171,7 @@ def set_up_process(config: Config) -> None:
 
 
 def write_run_files(
-    config: Config, directory: RunDirectory, prepared: Prepared, task: StrainTask, command: str
+    config: Config, directory: RunDirectory, prepared: Prepared, task: StrainTask, command: str, *, continued: bool
 ) -> None:
     """Write configuration, versions and hashes before the first step."""
     directory.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -216,23 +181,20 @@ def write_run_files(
             partial.unlink(missing_ok=True)
     with atomic_file(directory.config) as partial:
         partial.write_text(task.about["config"], encoding="utf-8")
-    hashes = {
-        "cell": prepared.cell.sha256,
-        "gene_vocabulary": prepared.cell.genes.sha256,
-        "store": prepared.store.sha256,
-        "split": prepared.split.sha256,
-    }
-    sizes = {name: len(strains) for name, strains in prepared.parts.items()}
     about = {
         **environment(command),
-        "hashes": hashes,
-        "strains": sizes,
+        "hashes": {"gene_vocabulary": prepared.cell.genes.sha256, **prepared.hashes},
+        "strains": {name: len(strains) for name, strains in prepared.parts.items()},
         "cell": {"genes": len(prepared.cell.genes), "edges": prepared.cell.num_edges},
         "split": prepared.split.meta,
         "model": config.model.about(),
         "parameters": count_parameters(task.model),
     }
     write_json(directory.environment, about)
+    if not continued:
+        # This also replaces files of a run that never reached a checkpoint.
+        prepared.split.save(directory.split)
+        save_cell(prepared.cell, directory.cell, overwrite=True)
 
 
 def without_messages(config: Config, epochs: int | None = None) -> Config:

@@ -13,10 +13,10 @@ import pytest
 
 from dglcell.cli import main
 from dglcell.errors import OwnerError
-from dglcell.files.owner import LEASE_SECONDS, Holder, mark_of
+from dglcell.files.owner import LEASE_SECONDS, Holder, Lease, held, mark_of
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.distributed import PARENT
-from dglcell.training.run import follow_owner, owned
+from dglcell.training.run import follow_owner
 from tests.faults.commands import write_files
 from tests.files.test_owner import run_out
 from tests.tiny import Tiny
@@ -42,7 +42,7 @@ def test_another_job_is_refused_at_once(directory: RunDirectory, monkeypatch: py
     monkeypatch.setenv("SLURM_JOB_ID", "13")
     waits: list[float] = []
     message = r"got: +process 7 on node1 \(SLURM job 12\), since 2026-01-02T03:04:05"
-    with pytest.raises(OwnerError, match=message), owned(directory, waits.append):
+    with pytest.raises(OwnerError, match=message), held(Lease(directory.owner, directory.path), sleep=waits.append):
         raise AssertionError("it has begun")
     assert waits == []
 
@@ -61,7 +61,7 @@ def test_a_job_that_was_started_again_waits_for_its_earlier_process(
         then = time.time() - sum(waits)
         os.utime(directory.owner, (then, then))
 
-    with owned(directory, sleep):
+    with held(Lease(directory.owner, directory.path), sleep=sleep):
         assert LEASE_SECONDS <= sum(waits) < LEASE_SECONDS + 10
         assert "waiting for" in caplog.text
         assert "which is written by process 7 on node1 (SLURM job 12), since 2026" in caplog.text
@@ -75,7 +75,10 @@ def test_another_process_of_the_same_start_or_a_later_one_keeps_the_run(
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1" if launch != "12" else "0")
     write(directory, replace(ELSEWHERE, launch=launch))
     waits: list[float] = []
-    with pytest.raises(OwnerError, match="another process is writing"), owned(directory, waits.append):
+    with (
+        pytest.raises(OwnerError, match="another process is writing"),
+        held(Lease(directory.owner, directory.path), sleep=waits.append),
+    ):
         raise AssertionError("it has begun")
     assert waits == []
 

@@ -86,17 +86,18 @@ def test_the_best_on_the_validation_part_predicts_and_the_simplest_of_equal_ones
     scores: tuple[float, float, float], by: str
 ) -> None:
     rows = row("own", scores[0]), row("ridge", scores[1], is_baseline=True), row("network + ridge (0.25)", scores[2])
-    found = choose(*rows, 0.25, "")
+    found = choose(dict(zip(WAYS[1:], rows, strict=True)), 0.25, "")
     assert (found.by, found.baseline, found.weight) == (by, "ridge", 0.25)
     assert found.name == dict(zip(WAYS[1:], (one.model for one in rows), strict=True))[by]
     assert [found.weight_of(way) for way in WAYS[1:]] == [0, 1, 0.25]
 
 
 def test_the_scores_are_said_and_why_there_is_no_ensemble() -> None:
-    found = choose(row("own", 0.8), row("ridge", 0.7, is_baseline=True), None, None, "there are too few strains")
+    own, ridge = row("own", 0.8), row("ridge", 0.7, is_baseline=True)
+    found = choose({NETWORK: own, BASELINE: ridge}, None, "there are too few strains")
     assert found.why == "Pearson on 30 validation strains: own 0.800, ridge 0.700; there are too few strains"
     assert found.weight_of(ENSEMBLE) is None
-    alone = choose(row("own", 0.8), None, None, None, "no baselines were fitted")
+    alone = choose({NETWORK: own, BASELINE: None}, None, "no baselines were fitted")
     assert (alone.by, alone.name, alone.why) == (NETWORK, "own", "no baselines were fitted")
     assert alone.weight_of(BASELINE) is None
 
@@ -171,7 +172,7 @@ def test_baselines_are_fitted_once_a_run(tiny: Tiny, tmp_path: Path, monkeypatch
     np.testing.assert_array_equal(again.predict(STRAINS).predicted_fitness, expected.predicted_fitness)
     assert len(dglcell.evaluate(directory.path)) == len(read_run(directory.path).rows)
     with monkeypatch.context() as other, pytest.raises(AssertionError, match="fitted again"):
-        other.setattr("dglcell.training.predicting._made_of", lambda prepared: {"split": "another"})
+        other.setattr(Prepared, "hashes", {"split": "another"})
         dglcell.train(tiny.file, *tiny.overrides(tmp_path, "plot=false", "trainer.epochs=1"))
 
 
