@@ -227,12 +227,12 @@ def _choices_of(directory: RunDirectory, trained: Trained) -> tuple[dict[str, Ch
     try:
         content = read_json(directory.results)
         check_fields(content, {"": dict[str, Any]})
-        found = content.get("predicts", {})
-        check_fields(found, {"": dict[str, dict[str, Any]]})
-        for one in found.values():
-            check_fields(one, {"by": Literal["network", "baseline", "ensemble"], "name": str, "why": str})
-            check_fields(one, {"weight": Number | None})
-        choices = {name: Choice(**one) for name, one in found.items()}
+        content = {"predicts": {}} | content
+        check_fields(content, {"predicts": dict[str, dict[str, Any]]})
+        kinds = {"by": Literal["network", "baseline", "ensemble"], "name": str, "why": str, "weight": Number | None}
+        for one in content["predicts"].values():
+            check_fields(one, kinds)
+        choices = {name: Choice(**one) for name, one in content["predicts"].items()}
     except (UnreadableError, TypeError) as error:
         raise damaged_file(directory.results, error) from error
     return choices, (content.get("checkpoint"), content.get("epoch")) == (trained.path.name, trained.epoch)

@@ -76,16 +76,16 @@ class Prepared:
         if not len(part):
             return None
         labelled = self.dataset.take(part[~self.dataset.labels[part].isnan().all(1)])
-        genes_N, new_to_training = _deleted(labelled, torch.arange(len(labelled))), ""
-        new_N = genes_N & ~_deleted(self.dataset, self.parts["train"])
-        with_new = strains_of(labelled.offsets, len(labelled.targets))[new_N[labelled.targets.long()]]
-        if len(with_new.unique()) == len(labelled):
-            genes_N, new_to_training = new_N, " that training never deletes"
-        genes = int(genes_N.sum())
-        if len(labelled) < FEWEST_STRAINS:
-            return f"a choice needs {FEWEST_STRAINS} validation strains, and there are {len(labelled)}"
-        if genes < FEWEST_GENES:
-            return f"a choice needs {FEWEST_GENES} genes{new_to_training}, and the validation part has {genes}"
+        is_new_P = ~torch.isin(labelled.targets, self.dataset.take(self.parts["train"]).targets)
+        with_new = strains_of(labelled.offsets, len(labelled.targets))[is_new_P].unique()
+        all_new = len(with_new) == len(labelled)
+        genes = len(labelled.targets[is_new_P if all_new else slice(None)].unique())
+        # With 30 strains, a correlation of 0.5 is known to about 0.14.
+        if len(labelled) < 30:
+            return f"a choice needs 30 validation strains, and there are {len(labelled)}"
+        if genes < 30:
+            new = " that training never deletes" if all_new else ""
+            return f"a choice needs 30 genes{new}, and the validation part has {genes}"
         return None
 
     def normaliser(self, kind: str) -> Normaliser:
@@ -95,17 +95,6 @@ class Prepared:
             DataError: the labels cannot be normalised.
         """
         return Normaliser.fit(self.dataset.labels[self.parts["train"]], tuple(self.dataset.phenotypes), kind)
-
-
-FEWEST_STRAINS, FEWEST_GENES = 30, 30
-"""Strains that a validation part needs to choose an epoch: with 30, a correlation of 0.5 is known to about 0.14."""
-
-
-def _deleted(dataset: Strains, strains: Tensor) -> Tensor:
-    chosen = torch.zeros(len(dataset), dtype=torch.bool)
-    chosen[strains] = True
-    targets = dataset.targets[chosen.repeat_interleave(dataset.offsets.diff())]
-    return torch.bincount(targets.long(), minlength=len(dataset.names)) > 0
 
 
 def settle_what_models_see(config: Config, prepared: Prepared) -> Config:
@@ -159,14 +148,9 @@ def build(config: Config, command: str, *, overwrite: bool = False) -> Store:
         DataError: the store exists and ``overwrite`` is false; this is checked before the source is read.
     """
     path = store_path(config)
-
-    def refuse_existing() -> None:
+    with only_writer(path):
         if path.exists() and not overwrite:
             raise DataError(f"the store '{path}' exists already", do="pass `--overwrite` to build it anew")
-
-    refuse_existing()
-    with only_writer(path):
-        refuse_existing()  # another process may have built it meanwhile
         return _build(config, path, command, overwrite=overwrite)
 
 
@@ -200,9 +184,13 @@ def open_store(config: Config, command: str) -> Store:
 def refuse_stale(store: Store, config: Config) -> None:
     """Refuse a store that was built from another version of the source's files, as far as they are here.
 
+    A store that the experiment names may be of another source, whose files are not known.
+
     Raises:
         DataError: a file has changed since.
     """
+    if store.meta.provenance.source != config.data.source.name:
+        return
     files = source_files(config.data.source, config.paths.raw) + computed_of(config).files(config.paths.raw)
     for path in files:
         built_from, now = store.meta.provenance.files.get(path.name), sha256_file(path)
@@ -210,18 +198,6 @@ def refuse_stale(store: Store, config: Config) -> None:
             what = f"'{path}' has changed since the store '{store.path}' was built from it"
             do = "build it anew with `dglcell data build FILE --overwrite`, or give the new file another name"
             raise DataError(what, do=do)
-
-
-def refuse_without_columns(store: Store, config: Config) -> None:
-    """Refuse a store that lacks a column which the experiment has a simulator for.
-
-    Raises:
-        DataError: it was built without, or under another name.
-    """
-    lacking = [name for name in computed_of(config).simulators if name not in store.meta.covariates]
-    if lacking:
-        do = "build it anew with `dglcell data build FILE --overwrite`, or leave `data.store` out"
-        raise DataError(f"the store '{store.path}' has no column '{lacking[0]}'", do=do)
 
 
 def say_what_changed(cell: CellGraph, raw: str | None) -> None:
@@ -245,20 +221,6 @@ def _own_files(provenance: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield from _own_files(below)
 
 
-def check_files(config: Config) -> None:
-    """Check that the files that a new run needs exist, before anything is built.
-
-    Raises:
-        DataError: a file does not exist.
-    """
-    split = config.split.path
-    if split is not None and not Path(split).is_file():
-        raise DataError(f"split '{split}' not found", expected="split.npz of a run, or JSON", do="check `split.path`")
-    for path in config.model.features.values():
-        if path != WILD_TYPE:
-            find_raw(path, config.paths.raw)
-
-
 def prepare(config: Config, *, command: str, cell: CellGraph | None = None, split: Split | None = None) -> Prepared:
     """Build or open everything that a run reads.
 
@@ -267,24 +229,26 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
         cell: cell graph of an existing run; None to build it from the configuration.
         split: split of an existing run; None to make it from the configuration.
     """
-    if split is None:
-        check_files(config)
+    if split is None:  # these files are looked for before anything is built
+        if config.split.path is not None and not Path(config.split.path).is_file():
+            what, expected = f"split '{config.split.path}' not found", "split.npz of a run, or JSON"
+            raise DataError(what, expected=expected, do="check `split.path`")
+        for path in set(config.model.features.values()) - {WILD_TYPE}:
+            find_raw(path, config.paths.raw)
     # A store may take hours to build, so other faults are found first.
     cell = cell or build_cell(config.cell, config.paths.raw)
     store = open_store(config, command)
-    refuse_without_columns(store, config)
-    # A store that the experiment names may have been built from another source, whose files are not known here.
-    if store.meta.provenance.source == config.data.source.name:
-        try:
-            refuse_stale(store, config)
-        except DataError as error:
-            if split is None:
-                raise
-            log.warning("%s; this run keeps the strains that it began with", str(error).partition("\n")[0])
-    table, new = store.read(), False
-    if split is None:
-        split = make_split(config.split, table, store.sha256)
-        new = True
+    if lacking := [name for name in computed_of(config).simulators if name not in store.meta.covariates]:
+        do = "build it anew with `dglcell data build FILE --overwrite`, or leave `data.store` out"
+        raise DataError(f"the store '{store.path}' has no column '{lacking[0]}'", do=do)
+    try:
+        refuse_stale(store, config)
+    except DataError as error:
+        if split is None:
+            raise
+        log.warning("%s; this run keeps the strains that it began with", str(error).partition("\n")[0])
+    table, new = store.read(), split is None
+    split = split or make_split(config.split, table, store.sha256)
     seen = config.model.covariates
     table = table.with_covariates(table.covariates if seen is None else seen)
     dataset = strains_of_cell(table, cell.genes, config.data.phenotypes, config.data.unknown_genes)
@@ -323,8 +287,8 @@ def store_of_run(config: Config, split: Split) -> Store:
         raise CheckpointError(f"the store '{path}' of this run is not here", do=do)
     store = Store(path)
     if split.store_sha256 != store.sha256:
-        what, do = f"the store '{path}' is not the one this run was started on", "put the old store back"
-        raise CheckpointError(what, do=f"{do}, or start anew under another `experiment.name`")
+        what = f"the store '{path}' is not the one this run was started on"
+        raise CheckpointError(what, do="put the old store back, or start anew under another `experiment.name`")
     return store
 
 
@@ -332,23 +296,23 @@ def node_features(config: Config, cell: CellGraph) -> dict[str, Tensor]:
     """Return the features of `model.features`, which are tables or follow from the wild type.
 
     Raises:
-        ConfigError: the cell graph has no such node type.
+        ConfigError: the cell graph has no such node type, or no metabolic model.
         DataError: a table is not found.
         GraphError: a table is unusable.
     """
-    unknown = sorted(set(config.model.features) - set(cell.vocabularies))
-    if unknown:
-        what = "`model.features` names node types that the cell graph does not have"
-        raise ConfigError(what, got=", ".join(unknown), expected="among " + ", ".join(cell.vocabularies))
     found, model, raw = {}, config.cell.model, config.paths.raw
     for node_type, path in config.model.features.items():
-        vocabulary, key = cell.vocabularies[node_type], f"`model.features.{node_type}: {WILD_TYPE}`"
+        if node_type not in cell.vocabularies:
+            what, expected = "`model.features` names node types that the cell graph does not have", "among "
+            raise ConfigError(what, got=node_type, expected=expected + ", ".join(cell.vocabularies))
+        vocabulary = cell.vocabularies[node_type]
         if path != WILD_TYPE:
             found[node_type] = read_features(find_raw(path, raw), vocabulary, node_type)
         elif model is not None:
             found[node_type] = wild_type_features(read_model(model, raw), node_type, vocabulary.names)
         else:
-            raise ConfigError(f"{key} needs a metabolic model", do="set `cell.model`, or give a table")
+            what = f"`model.features.{node_type}: {WILD_TYPE}` needs a metabolic model"
+            raise ConfigError(what, do="set `cell.model`, or give a table")
     return found
 
 
@@ -371,12 +335,6 @@ def split_parts(split: Split, dataset: Strains) -> dict[str, Tensor]:
 MOST_STRAINS = 200_000
 """More strains are not looked at beforehand, which would take minutes; their reactions are found step by step."""
 
-PIECE = 256
-"""Strains that are searched together."""
-
-SILENCE = 10.0
-"""Seconds between two lines of progress."""
-
 
 def with_blocked(dataset: Strains, cell: CellGraph, config: Config) -> Strains:
     """Return strains that know their blocked reactions, so that no step has to look for them and wait.
@@ -393,12 +351,12 @@ def with_blocked(dataset: Strains, cell: CellGraph, config: Config) -> Strains:
         return dataset
     resident, began = ResidentCell.of(cell), time.monotonic()
     said, parts = began, list[list[Tensor]]()
-    for start in range(0, len(dataset), PIECE):
-        piece = dataset.slice(start, min(start + PIECE, len(dataset)))
+    for start in range(0, len(dataset), 256):
+        piece = dataset.slice(start, min(start + 256, len(dataset)))
         found_BN = blocked_reactions(resident, strains_in_media(piece, resident)).T
         nodes = found_BN.nonzero()[:, 1].to(torch.int16 if found_BN.shape[1] < 2**15 else torch.int32)
         parts.append([*nodes.split(found_BN.sum(1).tolist())])
-        if time.monotonic() - said > SILENCE:
+        if time.monotonic() - said > 10:
             said = time.monotonic()
             log.info("blocked reactions: %s of %s strains", f"{start + len(piece):,}", f"{len(dataset):,}")
     lists = [one for part in parts for one in part]

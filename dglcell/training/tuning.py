@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import logging
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from omegaconf import OmegaConf
 
 from dglcell.config.experiment import Config
@@ -30,8 +29,7 @@ log = logging.getLogger("dglcell")
 BARE = ("plot=false", "baselines=false")
 """These settings are switched off in a trial."""
 
-JOURNAL, TABLE, BEST = "trials.log", "trials.csv", "best.yaml"
-
+TABLE, BEST = "trials.csv", "best.yaml"
 
 Space = Mapping[str, list[Any] | dict[str, Any]]
 """A space maps dotted keys to the values among which a search chooses: a list of them, or a number from ``low`` to
@@ -149,13 +147,15 @@ class Search:
     def _study(self, optuna: Any) -> Any:
         """Open the file of trials, or begin one."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        backend = optuna.storages.journal.JournalFileBackend(str(self.folder / JOURNAL))
+        backend = optuna.storages.journal.JournalFileBackend(str(self.folder / "trials.log"))
         storage = optuna.storages.JournalStorage(backend)
         study = optuna.create_study(storage=storage, study_name=self.name, direction="maximize", load_if_exists=True)
-        if study.user_attrs.get("sha256", self._sha256) != self._sha256:
+        # Of the settings that all trials share, without secrets.
+        sha256 = canonical_hash([to_yaml(self.base), {key: repr(value) for key, value in self.space.items()}])
+        if study.user_attrs.get("sha256", sha256) != sha256:
             do = "give the same files and overrides, remove the folder, or set another experiment.name"
             raise ConfigError(f"'{self.folder}' holds trials of another experiment or other values", do=do)
-        study.set_user_attr("sha256", self._sha256)
+        study.set_user_attr("sha256", sha256)
         return study
 
     def _trials(self, study: Any, wanted: int, optuna: Any) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -171,11 +171,6 @@ class Search:
             study.sampler = optuna.samplers.TPESampler(seed=self.base.seed + len(study.trials))
             trial = study.ask(distributions)
             yield trial.number, trial.params
-
-    @cached_property
-    def _sha256(self) -> str:
-        """Return the SHA-256 of the settings that all trials share, without secrets."""
-        return canonical_hash([to_yaml(self.base), {key: repr(value) for key, value in self.space.items()}])
 
     def _train(self, number: int, values: Mapping[str, Any], command: str, signals: StopSignals) -> float:
         """Train, and return the mean over phenotypes of the model score on the validation part.
@@ -195,11 +190,9 @@ class Search:
 
     def _write_results(self, study: Any) -> None:
         finished = _finished(study)
-        with atomic_file(self.folder / TABLE) as partial, open(partial, "w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["trial", "validation", *self.space])
-            for trial in finished:
-                writer.writerow([trial.number, f"{trial.value:.6g}", *(trial.params[key] for key in self.space)])
+        rows = [[trial.number, f"{trial.value:.6g}", *(trial.params[key] for key in self.space)] for trial in finished]
+        with atomic_file(self.folder / TABLE) as partial:
+            pd.DataFrame(rows, columns=["trial", "validation", *self.space], dtype=object).to_csv(partial, index=False)
         best = finished[0]
         given = [*self.overrides, *(override(key, best.params[key]) for key in self.space)]
         content: Any = OmegaConf.to_container(OmegaConf.from_dotlist(given))
@@ -207,16 +200,13 @@ class Search:
         content.get("slurm", {}).pop("environment", None)
         # The scores that the experiment is expected to reach hold only for its own values.
         content.setdefault("experiment", {}).update(name=f"{self.base.experiment.name}-tuned", expected=None)
-        text = OmegaConf.to_yaml(OmegaConf.create({"extends": self._extended(), **content}))
+        path, packaged = self.experiment.resolve(), PACKAGED.resolve()
+        is_packaged = path.is_relative_to(packaged)
+        base = path.relative_to(packaged).as_posix() if is_packaged else os.path.relpath(path, self.folder.resolve())
+        text = OmegaConf.to_yaml(OmegaConf.create({"extends": base, **content}))
         about = f"# The best of {count(len(finished), 'trial')}: {best.value:.4f} on the validation part.\n"
         with atomic_file(self.folder / BEST) as partial:
             partial.write_text(about + text, encoding="utf-8")
-
-    def _extended(self) -> str:
-        path = self.experiment.resolve()
-        if path.is_relative_to(PACKAGED.resolve()):
-            return path.relative_to(PACKAGED.resolve()).as_posix()
-        return os.path.relpath(path, self.folder.resolve())
 
 
 def override(key: str, value: Any) -> str:
