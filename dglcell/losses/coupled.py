@@ -17,7 +17,7 @@ from dglcell.losses.loss import (
     Loss,
     LossTerms,
     gather_rows,
-    largest_over_ranks,
+    make_saved_buffers,
     mean_cost,
     mean_over_phenotypes,
     phenotype_weights,
@@ -40,12 +40,32 @@ def distribution_matching(prediction_TN: Tensor, target_TN: Tensor, bandwidth: f
     Returns:
         [T]; 0 for a phenotype without labels.
     """
+    return _mean_in_order(prediction_TN, label_quantiles(target_TN, bandwidth), target_TN, torch.square)
+
+
+def transport_cost(prediction_TN: Tensor, target_TN: Tensor, p: int) -> Tensor:
+    r"""Return the exact cost :math:`\tfrac1p W_p^p` of moving the predictions onto the labels.
+
+    On a line the best plan keeps the order (Peyré and Cuturi 2019, *Computational optimal transport*, §2.6). With the
+    factor 1/p it is what geomloss' ``SamplesLoss`` comes to for a vanishing blur: half the squared distance for p = 2.
+
+    Where a label is missing (NaN), neither it nor its prediction counts.
+
+    Returns:
+        [T]; 0 for a phenotype without labels.
+    """
+    in_order_TN = target_TN.nan_to_num(math.inf).sort(-1).values
+    return _mean_in_order(prediction_TN, in_order_TN, target_TN, lambda e: e.abs() if p == 1 else 0.5 * e.square())
+
+
+def _mean_in_order(prediction_TN: Tensor, ordered_TN: Tensor, target_TN: Tensor, cost: Callable[..., Tensor]) -> Tensor:
+    """Return the mean cost of the differences between sorted predictions and ``ordered``, where labels are there."""
     present_TN = ~target_TN.isnan()
     count_T1 = present_TN.sum(-1, keepdim=True)
     sorted_TN = prediction_TN.masked_fill(~present_TN, math.inf).sort(-1).values
-    error_TN = sorted_TN - label_quantiles(target_TN, bandwidth)
     left_out_TN = torch.arange(target_TN.shape[-1], device=target_TN.device) >= count_T1
-    return error_TN.masked_fill(left_out_TN, 0.0).square().sum(-1) / count_T1.squeeze(-1).clamp(min=1)
+    error_TN = (sorted_TN - ordered_TN).masked_fill(left_out_TN, 0.0)
+    return cost(error_TN).sum(-1) / count_T1.squeeze(-1).clamp(min=1)
 
 
 @torch.no_grad()
@@ -86,41 +106,6 @@ def _inverse(grid_TG: Tensor, cdf_TG: Tensor, level_TN: Tensor) -> Tensor:
     low_TN, high_TN = cdf_TG.gather(-1, left_TN), cdf_TG.gather(-1, right_TN)
     share_TN = (level_TN - low_TN) / (high_TN - low_TN).clamp(min=torch.finfo(level_TN.dtype).tiny)
     return torch.lerp(grid_TG.gather(-1, left_TN), grid_TG.gather(-1, right_TN), share_TN.clamp(0, 1))
-
-
-def transport_cost(x_TN: Tensor, y_TM: Tensor, has_x_TN: Tensor, has_y_TM: Tensor, p: int) -> Tensor:
-    r"""Return the exact cost :math:`\tfrac1p W_p^p` of moving the values x onto the values y.
-
-    On a line the best plan keeps the order (Peyré and Cuturi 2019, *Computational optimal transport*, §2.6), so the
-    cost is that between the quantile functions. These step at multiples of 1/n and 1/m; in units of 1/(nm) all steps
-    are integers, and numbers of values may differ. With the factor 1/p it is what geomloss' ``SamplesLoss`` comes to
-    for a vanishing blur: half the squared distance for p = 2.
-
-    Only values that samples have count.
-
-    Returns:
-        [T]; 0 where one of the two samples is empty.
-    """
-
-    def steps(values: Tensor, count_T1: Tensor) -> Tensor:
-        """Return 1, 2, … up to the number of values that count, then that number, [T, N]."""
-        return torch.arange(1, values.shape[-1] + 1, device=values.device).minimum(count_T1)
-
-    def value_at(sorted_TN: Tensor, ends_TN: Tensor) -> Tensor:
-        """Return the value of a quantile function right of ``starts_TK``, [T, K]."""
-        step_TK = torch.searchsorted(ends_TN, starts_TK, right=True)
-        return sorted_TN.gather(-1, step_TK.clamp(max=sorted_TN.shape[-1] - 1))
-
-    n_T1, m_T1 = has_x_TN.sum(-1, keepdim=True), has_y_TM.sum(-1, keepdim=True)
-    x_TN = x_TN.masked_fill(~has_x_TN, math.inf).sort(-1).values
-    y_TM = y_TM.masked_fill(~has_y_TM, math.inf).sort(-1).values
-    x_ends_TN, y_ends_TM = steps(x_TN, n_T1) * m_T1, steps(y_TM, m_T1) * n_T1
-    ends_TK = torch.cat([x_ends_TN, y_ends_TM], dim=-1).sort(-1).values
-    starts_TK = torch.cat([torch.zeros_like(n_T1), ends_TK[:, :-1]], dim=-1)
-    width_TK = ends_TK - starts_TK
-    gap_TK = (value_at(x_TN, x_ends_TN) - value_at(y_TM, y_ends_TM)).masked_fill(width_TK == 0, 0.0)
-    cost_TK = gap_TK.abs() if p == 1 else 0.5 * gap_TK.square()
-    return (cost_TK * width_TK).sum(-1) / (n_T1 * m_T1).squeeze(-1).clamp(min=1)
 
 
 def supcr(embedding_ND: Tensor, target_TN: Tensor, temperature: float) -> Tensor:
@@ -212,13 +197,11 @@ class Rows:
         """Return the rows of all ranks, with gradient; see ``dglcell.losses.loss``.
 
         Args:
-            capacity: as many rows as any rank can have; shorter batches are filled up with rows without labels. Where
-                None, the ranks ask each other, for which the host waits.
+            capacity: as many rows as any rank can have; shorter batches are filled up with rows without labels.
         """
         if world_size() == 1:
             return self
-        if capacity is None:
-            capacity = largest_over_ranks(len(self.target), self.target.device)
+        assert capacity is not None, "ranks compare each other's strains, and `Loss.batch_size` is not set"
         assert len(self.target) <= capacity, f"{len(self.target)} strains, where `Loss.batch_size` says {capacity}"
         lacking = (0, 0, 0, capacity - len(self.target))
         filled = [F.pad(self.prediction, lacking), F.pad(self.target, lacking, value=torch.nan)]
@@ -289,7 +272,9 @@ class RowBuffer(nn.Module):
         if self.size == 0:
             return
         if self._rows() is None:
-            self._allocate(*(getattr(rows, column) for column in COLUMNS))
+            for column in COLUMNS:
+                example, fill = getattr(rows, column), torch.nan if column == "target" else 0.0
+                setattr(self, column, example.new_full((self.size, *example.shape[1:]), fill))
         together = self.newest(None, like=rows) + rows
         # The sort is stable: rows without labels come first, all others by age.
         order = together.present.any(1).to(torch.uint8).sort(stable=True).indices[-self.size :]
@@ -300,14 +285,8 @@ class RowBuffer(nn.Module):
         kept = [getattr(self, column) for column in COLUMNS]
         return None if kept[0] is None else Rows(*kept)
 
-    def _allocate(self, *examples: Tensor) -> None:
-        for column, example in zip(COLUMNS, examples, strict=True):
-            fill = torch.nan if column == "target" else 0.0
-            self.register_buffer(column, example.new_full((self.size, *example.shape[1:]), fill))
-
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
-        if prefix + COLUMNS[0] in state_dict:
-            self._allocate(*(state_dict[prefix + column].to(self.seen.device) for column in COLUMNS))
+        make_saved_buffers(self, COLUMNS, state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
@@ -351,7 +330,7 @@ class CoupledLoss(Loss):
     def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:
         config = self.config
         batch = Rows.of(prediction, target_BT, embeds=config.supcr > 0)
-        batch = batch.gather(self.batch_size if self.training else None)
+        batch = batch.gather(self.batch_size)
         weighted: dict[str, tuple[float, Tensor]] = {}
         if config.mse > 0:
             sums_2T = element_sums(ELEMENTS["mse"], batch.prediction, batch.target)
@@ -377,8 +356,7 @@ class CoupledLoss(Loss):
         if isinstance(self.config, MseDistSupcrConfig):
             return distribution_matching(prediction_TN, target_TN, self.config.bandwidth)
         assert isinstance(self.config, MleWassSupcrConfig)
-        present_TN = ~target_TN.isnan()
-        return transport_cost(prediction_TN, target_TN, present_TN, present_TN, self.config.p)
+        return transport_cost(prediction_TN, target_TN, self.config.p)
 
     def changes_by(self, epoch: int) -> tuple[float | None, float | None]:
         return self.temperature(epoch) if self.config.supcr > 0 else None, self.share(epoch)

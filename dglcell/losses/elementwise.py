@@ -13,7 +13,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dglcell.losses.config import DangoLossConfig, GaussianConfig, MaskedConfig, WeightedConfig
-from dglcell.losses.loss import Loss, LossTerms, label_sums, mean_cost, phenotype_weights, sum_over_ranks
+from dglcell.losses.loss import (
+    Loss,
+    LossTerms,
+    label_sums,
+    make_saved_buffers,
+    mean_cost,
+    phenotype_weights,
+    sum_over_ranks,
+)
 from dglcell.models.model import Prediction
 
 Element = Callable[[Tensor, Tensor], Tensor]
@@ -104,8 +112,7 @@ class GaussianLoss(Loss):
         return LossTerms(cost)
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
-        saved = state_dict.get(prefix + "variance_T")
-        self.variance_T = None if saved is None else torch.empty_like(saved)
+        make_saved_buffers(self, ["variance_T"], state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 

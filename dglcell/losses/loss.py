@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -35,8 +35,7 @@ class Loss(nn.Module):
 
     Attributes:
         Config: class of the loss section of a configuration.
-        batch_size: most strains that a rank can have in a training step. Where None, ranks that compare each other's
-            strains ask for it in every step, which the host waits for.
+        batch_size: most strains that a rank can have in a step; needed where ranks compare each other's strains.
     """
 
     Config: ClassVar[type[LossConfig]] = LossConfig
@@ -63,6 +62,13 @@ def make_loss(config: LossConfig, epochs: int, batch_size: int | None = None) ->
     loss = kind(config, epochs)
     loss.batch_size = batch_size
     return loss
+
+
+def make_saved_buffers(module: nn.Module, names: Iterable[str], state_dict: dict[str, Tensor], prefix: str) -> None:
+    """Make buffers, which a module has only once it needed them, as a checkpoint has them; to be filled from it."""
+    for name in names:
+        saved = state_dict.get(prefix + name)
+        setattr(module, name, None if saved is None else torch.empty_like(saved))
 
 
 # Sums and rows over all ranks, with gradients.
@@ -103,13 +109,6 @@ def gather_rows(rows_BX: Tensor) -> Tensor:
     strains. What depends on it (which strains a buffer forgets) is then as in a single process.
     """
     return rows_BX if world_size() == 1 else _GatherRows.apply(rows_BX)
-
-
-def largest_over_ranks(number: int, device: torch.device) -> int:
-    """Return the largest of the numbers of several ranks. The host waits for it."""
-    largest = torch.tensor(number, device=device)
-    dist.all_reduce(largest, dist.ReduceOp.MAX)
-    return int(largest)
 
 
 class _SumOverRanks(torch.autograd.Function):

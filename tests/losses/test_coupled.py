@@ -34,12 +34,7 @@ def mean_where_two(values: list[Tensor], target: Tensor) -> Tensor:
 def distance_term(name: str) -> tuple[str, Term]:
     """Key of the distance and its value, phenotype by phenotype without what is missing."""
     if name == "mle_wass_supcr":
-
-        def wasserstein(x: Tensor, y: Tensor) -> Tensor:
-            everything = torch.ones(1, len(x)).bool()
-            return transport_cost(x[None], y[None], everything, everything, 2)[0]
-
-        return "wasserstein", wasserstein
+        return "wasserstein", lambda x, y: transport_cost(x[None], y[None], 2)[0]
     return "distribution", lambda x, y: distribution_matching(x[None], y[None], 0.5)[0]
 
 

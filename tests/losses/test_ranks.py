@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from dglcell.losses.config import LOSSES, DangoLossConfig
 from dglcell.losses.coupled import CoupledLoss, buffer_share, supcr
 from dglcell.losses.elementwise import DangoLoss
-from dglcell.losses.loss import Loss, largest_over_ranks, make_loss, sum_over_ranks
+from dglcell.losses.loss import Loss, make_loss
 from dglcell.models.model import OnDemand, Prediction
 from dglcell.training.distributed import leave_group
 from tests.examples import examples
@@ -111,13 +111,9 @@ def one_rank(rank: int, folder: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=RANKS)
     found: dict[str, Any] = {}
     for case in CASES:
-        for capacity in (LARGEST, None):
-            loss = loss_of(case)
-            loss.batch_size = capacity
-            model = DistributedDataParallel(Model())
-            found[f"{case}, {capacity}"] = steps(case, model, loss, rank)
-    found["largest"] = largest_over_ranks(3 + rank, torch.device("cpu"))
-    found["sum"] = sum_over_ranks(torch.tensor([1.0, float(rank)]))
+        loss = loss_of(case)
+        loss.batch_size = LARGEST
+        found[case] = steps(case, DistributedDataParallel(Model()), loss, rank)
     torch.save(found, f"{folder}/{rank}.pt")
     leave_group()
 
@@ -130,13 +126,12 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [torch.load(folder / f"{rank}.pt") for rank in range(RANKS)]
 
 
-@pytest.mark.parametrize("capacity", [LARGEST, None])
 @pytest.mark.parametrize("case", CASES)
-def test_ranks_have_what_one_process_has(found: list[dict[str, Any]], case: str, capacity: int | None) -> None:
+def test_ranks_have_what_one_process_has(found: list[dict[str, Any]], case: str) -> None:
     alone = steps(case, Model(), loss_of(case), None)
     close = {"rtol": 0, "atol": 1e-12}
     for rank in range(RANKS):
-        seen = found[rank][f"{case}, {capacity}"]
+        seen = found[rank][case]
         for step in range(len(SIZES)):
             for got, expected in zip(seen["gradients"][step], alone["gradients"][step], strict=True):
                 torch.testing.assert_close(got, expected, **close)
@@ -146,17 +141,11 @@ def test_ranks_have_what_one_process_has(found: list[dict[str, Any]], case: str,
                 torch.testing.assert_close(seen["states"][step][key], value, **close, equal_nan=True)
                 # Bit by bit between the ranks.
                 torch.testing.assert_close(
-                    seen["states"][step][key], found[0][f"{case}, {capacity}"]["states"][step][key],
+                    seen["states"][step][key], found[0][case]["states"][step][key],
                     rtol=0, atol=0, equal_nan=True,
                 )  # fmt: skip
         torch.testing.assert_close(seen["evaluation"], alone["evaluation"], **close)
     assert any(g.abs().max() > 1e-3 for gradients in alone["gradients"] for g in gradients)
-
-
-def test_numbers_of_ranks_are_summed_and_compared(found: list[dict[str, Any]]) -> None:
-    for seen in found:
-        assert seen["largest"] == 4
-        assert seen["sum"].tolist() == [2.0, 1.0]
 
 
 # Supervised contrast against a triple loop over its definition.
