@@ -169,27 +169,21 @@ class EpochLog:
         if not os.path.lexists(self.path):
             return []
         try:
-            *lines, torn = self.path.read_bytes().split(b"\n")
+            lines = self.path.read_bytes().split(b"\n")
         except OSError as error:
             raise self._damaged("", error.strerror) from error
-        rows = [self._parse(line) for line in [*lines, torn]]
-        if not torn or rows[-1] is None:
-            rows.pop()
-        for number, row in enumerate(rows, start=1):
-            if row is None:
-                start = ascii(lines[number - 1][:60].decode(errors="replace"))[1:-1]
-                raise self._damaged(f": line {number} is no record of an epoch", start)
-        return [row for row in rows if row is not None]
-
-    @staticmethod
-    def _parse(line: bytes) -> dict[str, Any] | None:
-        """Return the record of an epoch that a line holds, or None if the line holds none."""
-        try:
-            row: dict[str, Any] = parse_json(line)
-            check_fields(row, {"": dict[str, Number | None], "epoch": Whole})
-        except UnreadableError:
-            return None
-        return row
+        rows: list[dict[str, Any]] = []
+        for number, line in enumerate(lines, start=1):
+            try:
+                row = parse_json(line)
+                check_fields(row, {"": dict[str, Number | None], "epoch": Whole})
+            except UnreadableError as error:
+                if number == len(lines):
+                    break
+                start = ascii(line[:60].decode(errors="replace"))[1:-1]
+                raise self._damaged(f": line {number} is no record of an epoch", start) from error
+            rows.append(row)
+        return rows
 
     def _damaged(self, where: str, got: object) -> CheckpointError:
         do = "remove the line, or put the file back; then run the `dglcell train` command of the run again"
@@ -282,12 +276,9 @@ def write_usage(directory: RunDirectory, device: torch.device, *, trained_here: 
     import torch
 
     epochs = EpochLog(directory.metrics, 0).read()
-    peak = None
-    if trained_here:
-        peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else resident_peak()
-    seconds = sum(row.get("seconds") or 0.0 for row in epochs)
-    about = {"device": str(device), "epochs": len(epochs), "seconds": seconds, "peak_memory_bytes": peak}
-    write_json(directory.usage, about)
+    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else resident_peak()
+    about = {"device": str(device), "epochs": len(epochs), "seconds": _seconds(epochs)}
+    write_json(directory.usage, about | {"peak_memory_bytes": peak if trained_here else None})
 
 
 def complete_usage(directory: RunDirectory, processes: int, seconds: float, start: int, *, trained_here: bool) -> None:
@@ -305,13 +296,13 @@ def complete_usage(directory: RunDirectory, processes: int, seconds: float, star
         return
     if not isinstance(about, dict) or "wall_seconds" in about:
         return
-    earlier = sum(row.get("seconds") or 0.0 for row in EpochLog(directory.metrics, 0).read() if row["epoch"] < start)
-    whole = {
-        "processes": processes,
-        "wall_seconds": earlier + seconds,
-        "peak_resident_bytes": resident_peak() if trained_here else None,
-    }
-    write_json(directory.usage, about | whole)
+    wall = _seconds([row for row in EpochLog(directory.metrics, 0).read() if row["epoch"] < start]) + seconds
+    peak = resident_peak() if trained_here else None
+    write_json(directory.usage, {**about, "processes": processes, "wall_seconds": wall, "peak_resident_bytes": peak})
+
+
+def _seconds(epochs: list[dict[str, Any]]) -> float:
+    return sum(row.get("seconds") or 0.0 for row in epochs)
 
 
 def resident_peak() -> int:
