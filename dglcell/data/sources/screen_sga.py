@@ -6,17 +6,16 @@ become numbers as they are read, so that twenty million rows take less than a gi
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
 import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from itertools import islice
-from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Any, cast
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +30,6 @@ from dglcell.published.file import Found, PublishedFile, open_member
 
 if TYPE_CHECKING:
     import pandas as pd
-
-GZIP_MAGIC, ZIP_SUFFIX = b"\x1f\x8b", ".zip"
 
 
 @dataclass(frozen=True)
@@ -59,27 +56,28 @@ class FoundTable:
     @property
     def name(self) -> str:
         """Return what the table is called, with the archive it is in."""
-        return f"{self.path.name}/{self.table.member}" if self.path.suffix == ZIP_SUFFIX else self.path.name
+        return f"{self.path.name}/{self.table.member}" if self.path.suffix == ".zip" else self.path.name
 
-    @property
-    def is_sheet(self) -> bool:
-        """Return whether the table is a spreadsheet."""
-        return PurePosixPath(self.name).suffix == ".xlsx"
+    def rows(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield line numbers and cells of the rows that are not blank, of a text or of the first sheet."""
+        from python_calamine import CalamineWorkbook
 
-    def open(self) -> AbstractContextManager[IO[bytes]]:
-        """Open its bytes, unpacked.
+        openers: dict[str, Any] = {".zip": partial(open_member, name=self.table.member), ".gz": gzip.open}
+        with openers.get(self.path.suffix, partial(open, mode="rb"))(self.path) as file:
+            if self.name.endswith(".xlsx"):
+                sheet = CalamineWorkbook.from_filelike(file).get_sheet_by_index(0)
+                rows = ([str(cell) for cell in row] for row in sheet.iter_rows())
+            else:
+                lines = io.TextIOWrapper(file, encoding="utf-8-sig")
+                first = next(lines, "")
+                separator = "\t" if "\t" in first else ","
+                rows = (line.rstrip("\n").split(separator) for line in chain([first], lines))
+            yield from ((number, row) for number, row in enumerate(rows, start=1) if any(row))
 
-        Raises:
-            DataError: the archive is damaged or lacks the table.
-        """
-        if self.path.suffix == ZIP_SUFFIX:
-            return open_member(self.path, self.table.member)
-        with open(self.path, "rb") as file:
-            packed = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
-        return cast(IO[bytes], gzip.open(self.path, "rb")) if packed else open(self.path, "rb")
 
+CHUNK_ROWS, MOST_ABOVE = 200_000, 20
+"""Rows that are read together, and most rows up to the header, above which a title may stand."""
 
-CHUNK_ROWS = 200_000
 NA_VALUES = ["", "NaN", "nan", "NA"]
 QUERY, ALLELES, ARRAY, KIND, ARRAY_TYPE = "query", "alleles", "array", "kind", "array_type"
 SCORE, P_VALUE, FITNESS, FITNESS_SD = "score", "p_value", "fitness", "fitness_sd"
@@ -97,7 +95,6 @@ HEADERS = {
     FITNESS_SD: tuple(f"{name} standard deviation" for name in _COMBINED),
 }
 """This maps each column to its possible headers, in lower case."""
-OPTIONAL = (KIND, ARRAY_TYPE)
 
 
 def read_sga(tables: Sequence[FoundTable]) -> tuple[pd.DataFrame, dict[str, str]]:
@@ -113,18 +110,19 @@ def read_sga(tables: Sequence[FoundTable]) -> tuple[pd.DataFrame, dict[str, str]
     """
     import pandas as pd
     from pandas.api.types import union_categoricals
+    from python_calamine import CalamineError
 
     alleles: dict[str, str] = {}
     chunks: list[dict[str, Any]] = []
     for found in tables:
         rows, do = 0, "copy or download the file again; to read a table of your own, use `data.source.name: csv`"
         try:
-            for cells in _sheet(found) if found.is_sheet else _text(found):
+            for cells in _chunks(found):
                 rows += len(cells)
                 alleles = dict(zip(*(cells[name].iloc[::-1] for name in (QUERY, ALLELES)), strict=True)) | alleles
                 coded = {name: cells.get(name, pd.Series("", cells.index)).astype("category") for name in CODED}
                 chunks.append(coded | {name: _numbers(found, cells[name]) for name in NUMBERS})
-        except (*DAMAGE, zipfile.BadZipFile) as error:
+        except (*DAMAGE, zipfile.BadZipFile, CalamineError) as error:
             raise DataError(f"'{found.name}' cannot be read to its end", got=str(error), do=do) from error
         if found.table.rows not in (None, rows):
             what = f"'{found.name}' does not have the rows that were published: cut off, or another version"
@@ -135,59 +133,27 @@ def read_sga(tables: Sequence[FoundTable]) -> tuple[pd.DataFrame, dict[str, str]
     return pd.DataFrame(whole | {name: np.concatenate([chunk[name] for chunk in chunks]) for name in NUMBERS}), alleles
 
 
-def _columns_of(found: FoundTable, header: Sequence[str]) -> dict[int, str]:
-    """Return position → column of each known column that a table has."""
-    cells = [" ".join(cell.split()).lower() for cell in header]
-    at = {column: next((cells.index(name) for name in names if name in cells), -1) for column, names in HEADERS.items()}
-    if missing := [HEADERS[column][0] for column, place in at.items() if place < 0 and column not in OPTIONAL]:
-        expected, do = f"besides: {listing(missing)}", "use the table as it was published"
-        raise DataError(f"'{found.name}' lacks columns", got=listing(header, 20), expected=expected, do=do)
-    return {place: column for column, place in at.items() if place >= 0}
-
-
-def _text(found: FoundTable) -> Iterator[pd.DataFrame]:
-    """Yield chunks of a text table, as text, under the line numbers of the file; blank lines do not count."""
+def _chunks(found: FoundTable) -> Iterator[pd.DataFrame]:
+    """Yield parts of the rows below the header as text, with known columns, under their line numbers."""
     import pandas as pd
 
-    with found.open() as file:
-        lines = io.TextIOWrapper(file, encoding="utf-8-sig")
-        header = next(lines, "").rstrip("\n")
-        separator = "\t" if "\t" in header else ","
-        names = header.split(separator)
-        called, first = _columns_of(found, names), 2
-        columns = [called.get(position, str(position)) for position in range(len(names))]
-        while block := list(islice(lines, CHUNK_ROWS)):
-            numbered = [(number, line) for number, line in enumerate(block, first) if line != "\n"]
-            for number, line in numbered:
-                if (width := line.count(separator) + 1) != len(names):
-                    what = f"'{found.name}', line {number}: not as many cells as in the header"
-                    do = "download the file again; a last row like this means that it is cut off"
-                    raise DataError(what, got=width, expected=len(names), do=do)
-            if numbered:
-                text = io.StringIO("".join(line for _, line in numbered))
-                form: dict[str, Any] = {"quoting": csv.QUOTE_NONE, "keep_default_na": False, "na_values": []}
-                cells = pd.read_csv(text, sep=separator, names=columns, usecols=[*called.values()], dtype=str, **form)
-                yield cells.set_axis([number for number, _ in numbered])
-            first += len(block)
-
-
-def _sheet(found: FoundTable) -> Iterator[pd.DataFrame]:
-    """Yield chunks of the first sheet of a spreadsheet, as text; rows above the header are its title."""
-    import pandas as pd
-    from python_calamine import CalamineError, CalamineWorkbook
-
-    try:
-        with found.open() as file:
-            rows = CalamineWorkbook.from_filelike(file).get_sheet_by_index(0).iter_rows()
-    except CalamineError as error:
-        do = "copy or download the file again"
-        raise DataError(f"'{found.name}' is no spreadsheet", got=str(error), do=do) from error
-    texts = ([str(cell) for cell in row] for row in rows)
-    header = next((row for row in texts if HEADERS[QUERY][0] in [cell.strip().lower() for cell in row]), [])
-    called = _columns_of(found, header)
-    filled = ([row[position] for position in called] for row in texts if any(row))
-    while block := list(islice(filled, CHUNK_ROWS)):
-        yield pd.DataFrame(block, columns=list(called.values()), dtype=str)
+    rows = found.rows()
+    above = list(islice(rows, MOST_ABOVE))
+    headers = [[" ".join(cell.split()).lower() for cell in row] for _, row in above] or [[]]
+    place = next((i for i, row in enumerate(headers) if HEADERS[QUERY][0] in row), 0)
+    header, do = headers[place], "use the table as it was published; a last row like this means that it is cut off"
+    at = {column: header.index(name) for column, names in HEADERS.items() for name in names if name in header}
+    if lacking := [HEADERS[column][0] for column in HEADERS if column not in (*at, KIND, ARRAY_TYPE)]:
+        got, expected = listing(header, 20), f"besides: {listing(lacking)}"
+        raise DataError(f"'{found.name}' lacks columns", got=got, expected=expected, do=do)
+    body = chain(above[place + 1 :], rows)
+    while block := list(islice(body, CHUNK_ROWS)):
+        for number, row in block:
+            if len(row) != len(header):
+                what = f"'{found.name}', line {number}: not as many cells as in the header"
+                raise DataError(what, got=len(row), expected=len(header), do=do)
+        cells = [[row[place] for place in at.values()] for _, row in block]
+        yield pd.DataFrame(cells, [number for number, _ in block], [*at], dtype=str)
 
 
 def _numbers(found: FoundTable, cells: pd.Series) -> NDArray[np.float32]:
@@ -197,8 +163,7 @@ def _numbers(found: FoundTable, cells: pd.Series) -> NDArray[np.float32]:
     numbers = pd.to_numeric(known, errors="coerce")
     wrong = numbers.isna() & known.notna()
     if wrong.any():
-        line = "" if found.is_sheet else f", line {wrong.idxmax()}"
-        what = f"'{found.name}'{line}: the {str(cells.name).replace('_', ' ')} is no number"
+        what = f"'{found.name}', line {wrong.idxmax()}: the {str(cells.name).replace('_', ' ')} is no number"
         raise DataError(what, got=f"'{cells[wrong].iloc[0]}'", do="download the file again")
     return numbers.to_numpy(dtype=np.float32)
 
@@ -212,8 +177,11 @@ def _numbers(found: FoundTable, cells: pd.Series) -> NDArray[np.float32]:
 
 
 DELETED = re.compile(r"(?:sn|dma)\d+")
-DELTAS = ("Δ", "\N{INCREMENT}")
-BOTH = "+"
+DELTAS = re.compile("[Δ\N{INCREMENT}]")
+
+HO_LOCUS = "YDL227C"
+"""The HO locus carries the second marker of single-mutant control queries. Its deletion is neutral, so that such a
+strain stands for the mutant of its other genes (Kuzmin et al. 2018)."""
 
 
 def parse_strain(name: str, alleles: str) -> list[tuple[str, bool]]:
@@ -227,22 +195,16 @@ def parse_strain(name: str, alleles: str) -> list[tuple[str, bool]]:
         DataError: the name has no gene, or not as many genes as alleles.
     """
     orfs, _, what = name.strip().rpartition("_")
-    genes = (orfs or what).split(BOTH)
+    genes, parts = (orfs or what).split("+"), alleles.strip().split("+")
     if not all(genes):
         expected = "a systematic name, an underscore and the kind of strain, e.g. YBR188C_sn1898"
         raise DataError(f"strain '{name}' names no gene", expected=expected, do="mend the name")
     if len(genes) == 1:
         return [(genes[0], DELETED.fullmatch(what) is not None)]
-    parts = alleles.strip().split(BOTH)
     if len(parts) != len(genes):
         what = f"strain '{name}' has not as many alleles as genes"
         raise DataError(what, got=f"'{alleles}'", expected="e.g. ntg1Δ+hoΔ")
-    return [(gene, any(delta in part for delta in DELTAS)) for gene, part in zip(genes, parts, strict=True)]
-
-
-# The HO locus carries the second marker of single-mutant control queries. Its deletion is neutral, so that such a
-# strain stands for the mutant of its other genes (Kuzmin et al. 2018).
-HO_LOCUS = "YDL227C"
+    return [(gene, DELTAS.search(part) is not None) for gene, part in zip(genes, parts, strict=True)]
 
 
 def strain_genes(
@@ -271,9 +233,6 @@ def strain_genes(
     return genes, deleted
 
 
-PHENOTYPE = {DIGENIC: "digenic_interaction", TRIGENIC: "trigenic_interaction"}
-
-
 @dataclass(frozen=True)
 class SgaScreen:
     """Read tables of SGA crosses.
@@ -294,16 +253,23 @@ class SgaScreen:
     def read(self, tables: Sequence[FoundTable], config: LaboratoryConfig, provenance: Provenance) -> Strains:
         """Return the rows that the configuration asks for."""
         rows, alleles = read_sga(tables)
-        rows, counts = self._select(rows, config)
+        counts = self._counts(rows)
         index: dict[str, int] = {}
         query, query_deleted = strain_genes(rows[QUERY].cat.categories.tolist(), alleles, index)
         array, array_deleted = strain_genes(rows[ARRAY].cat.categories.tolist(), {}, index)
-        deleted = query_deleted[rows[QUERY].cat.codes] & array_deleted[rows[ARRAY].cat.codes]
-        if config.deletions_only:
-            counts["rows_with_other_alleles"] = int((~deleted).sum())
-            rows = rows[deleted]
-        else:
-            counts["rows_of_deletions_only"] = int(deleted.sum())
+        deletes = query_deleted[rows[QUERY].cat.codes] & array_deleted[rows[ARRAY].cat.codes]
+        chosen = np.ones(len(rows), dtype=bool)
+        for is_asked, what, wanted in (
+            (config.kind, "rows_of_another_kind", rows[KIND] == config.kind),
+            (config.temperature, "rows_of_another_array", rows[ARRAY_TYPE].str.endswith(str(config.temperature))),
+            (config.deletions_only, "rows_with_other_alleles", deletes),
+        ):
+            if is_asked:
+                counts[what] = int((chosen & ~np.asarray(wanted)).sum())
+                chosen &= np.asarray(wanted)
+        if not config.deletions_only:
+            counts["rows_of_deletions_only"] = int((chosen & deletes).sum())
+        rows = rows[chosen]
         genes = np.hstack([query[rows[QUERY].cat.codes], array[rows[ARRAY].cat.codes]])
         ascending = np.sort(genes, axis=1)
         twice = np.any((ascending[:, 1:] == ascending[:, :-1]) & (ascending[:, 1:] >= 0), axis=1)
@@ -312,7 +278,7 @@ class SgaScreen:
         strains = Strains.from_matrix(tuple(index), genes[~twice], columns=columns, provenance=provenance)
         return _measured(strains, config.missing)
 
-    def _select(self, rows: pd.DataFrame, config: LaboratoryConfig) -> tuple[pd.DataFrame, dict[str, int]]:
+    def _counts(self, rows: pd.DataFrame) -> dict[str, int]:
         counts = {"rows": len(rows)}
         for column, is_stated in ((KIND, self.states_kind), (ARRAY_TYPE, self.states_array)):
             if is_stated:
@@ -322,15 +288,7 @@ class SgaScreen:
         if self.states_kind and stray:
             what, got = "a row is neither digenic nor trigenic", listing(map(repr, sorted(stray)))
             raise DataError(what, got=got, do="use the table as it was published")
-        of_array, temperature = rows[ARRAY_TYPE].str, str(config.temperature)
-        for is_asked, what, wanted in (
-            (config.kind, "rows_of_another_kind", rows[KIND] == config.kind),
-            (config.temperature, "rows_of_another_array", of_array.endswith(temperature)),
-        ):
-            if is_asked:
-                counts[what] = int((~wanted[rows.index]).sum())
-                rows = rows[wanted[rows.index]]
-        return rows, counts
+        return counts
 
 
 def _columns(rows: pd.DataFrame) -> dict[Column, NDArray[Any]]:
@@ -338,8 +296,8 @@ def _columns(rows: pd.DataFrame) -> dict[Column, NDArray[Any]]:
     phenotypes, p_values = {}, {}
     for kind, chosen in ((TRIGENIC, trigenic), (DIGENIC, ~trigenic)):
         if chosen.any():
-            phenotypes[PHENOTYPE[kind]] = rows[SCORE].where(chosen).to_numpy()
-            p_values[PHENOTYPE[kind]] = rows[P_VALUE].where(chosen).to_numpy()
+            phenotypes[f"{kind}_interaction"] = rows[SCORE].where(chosen).to_numpy()
+            p_values[f"{kind}_interaction"] = rows[P_VALUE].where(chosen).to_numpy()
     phenotypes["fitness"] = rows[FITNESS].to_numpy()
     # Crosses with different covariates are different experiments.
     crosses = np.zeros(len(rows), dtype=np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import gzip
 import io
 import os
@@ -24,7 +25,7 @@ from dglcell.files.atomic import CONTROL, DAMAGE, MOST_COLUMNS, UTF_16
 from dglcell.files.parquet import import_pyarrow
 from dglcell.files.untrusted import BOMB_BYTES
 
-GZIP_MAGIC = b"\x1f\x8b"
+SPREADSHEETS = (".xlsx", ".xls", ".ods", ".xlsb")
 
 MOST_ABOVE = 20
 """The first lines, one of which has the header."""
@@ -53,19 +54,18 @@ def read_rows(path: Path, *, keep_blank: bool = False) -> Rows:
     if not os.path.isfile(path):
         raise DataError(f"'{path}' not found", expected="a table of strains: CSV, TSV, Excel or Parquet")
     kind = path.suffix.lower()
-    rows = _sheet(path) if kind in SUFFIXES else _parquet(path) if kind == ".parquet" else _text_rows(path)
+    rows = _sheet(path) if kind in SPREADSHEETS else _parquet(path) if kind == ".parquet" else _text_rows(path)
     if not rows:
         raise DataError(f"'{path.name}' is empty", expected="a row of column names, then one row per strain")
     if kind != ".parquet":
-        rows = rows[_header(rows, is_sheet=kind in SUFFIXES) :]
+        rows = rows[_header(rows, is_sheet=kind in SPREADSHEETS) :]
     header = [" ".join(name.split()) or f"Unnamed: {number}" for number, name in enumerate(rows[0][1])]
-    place, names, alone = f"'{path.name}', line", Counter(header), len(header) == 1
+    where, alone = f"'{path.name}', line {rows[0][0]}", len(header) == 1
     if len(header) > MOST_COLUMNS:
-        what, do = f"{place} {rows[0][0]}: too many columns", "keep those of genes and phenotypes"
-        raise DataError(what, got=f"{len(header):,}", expected=f"{MOST_COLUMNS:,} or fewer", do=do)
-    if twice := [name for name, times in names.items() if times > 1]:
-        what = f"{place} {rows[0][0]}: two columns are called '{twice[0]}'"
-        raise DataError(what, do="give every column a name of its own")
+        expected, do = f"{MOST_COLUMNS:,} or fewer", "keep those of genes and phenotypes"
+        raise DataError(f"{where}: too many columns", got=f"{len(header):,}", expected=expected, do=do)
+    if twice := [name for name, times in Counter(header).items() if times > 1]:
+        raise DataError(f"{where}: two columns are called '{twice[0]}'", do="give every column a name of its own")
     body = [
         (number, row)
         for number, row in rows[1:]
@@ -74,7 +74,7 @@ def read_rows(path: Path, *, keep_blank: bool = False) -> Rows:
     if not body:
         raise DataError(f"'{path.name}' has a header but no rows", got=listing(header), expected="one row per strain")
     if bad := [(number, len(row)) for number, row in body if len(row) != len(header)]:
-        where = f"{place}{'s' if len(bad) > 1 else ''} {listing((number for number, _ in bad), SHOWN_LINES)}"
+        where = f"'{path.name}', line{'s' if len(bad) > 1 else ''} {listing((n for n, _ in bad), SHOWN_LINES)}"
         do = "mend the row; a last row like this means that the file is cut off"
         raise DataError(f"{where}: not as many cells as in the header", got=bad[0][1], expected=len(header), do=do)
     lines = np.array([number for number, _ in body], dtype=np.int64)
@@ -99,7 +99,14 @@ def _is_title(text: str) -> bool:
 
 def _text_rows(path: Path) -> Numbered:
     """Return the rows of a text. A cell may have line breaks, but none that would be rows, because it may hide rows."""
-    text = _text(path)
+    content = path.read_bytes()
+    try:
+        content = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
+        text = content.decode("utf-16" if content.startswith(UTF_16) else "utf-8-sig")
+    except DAMAGE as error:
+        expected = "a text table in UTF-8 or UTF-16, plain or gzipped"
+        do = "copy or download the file again; save a spreadsheet as CSV in UTF-8"
+        raise DataError(f"'{path.name}' cannot be read to its end", got=str(error), expected=expected, do=do) from error
     if "\n" not in text:
         text = text.replace("\r", "\n")  # lines of old systems
     if control := CONTROL.search(text):
@@ -124,40 +131,9 @@ def _text_rows(path: Path) -> Numbered:
     except csv.Error as error:
         is_open = "unexpected end" in str(error)
         what = "a quotation mark is not closed" if is_open else "it cannot be read as cells"
-        raise DataError(
-            f"'{path.name}', line {number}: {what}",
-            got=shorten(text.split("\n", number)[number - 1], 200) if is_open else error,
-            expected="cells that end in their line" if is_open else None,
-            do="see whether quotation marks are closed and one separator is used throughout",
-        ) from error
-    return rows
-
-
-def _text(path: Path) -> str:
-    content = path.read_bytes()
-    try:
-        if content.startswith(GZIP_MAGIC):
-            content = gzip.decompress(content)
-        return content.decode("utf-16" if content.startswith(UTF_16) else "utf-8-sig")
-    except DAMAGE as error:
-        raise DataError(
-            f"'{path.name}' cannot be read to its end",
-            got=str(error),
-            expected="a text table in UTF-8 or UTF-16, plain or gzipped",
-            do="copy or download the file again; save a spreadsheet as CSV in UTF-8",
-        ) from error
-
-
-def _sheet(path: Path) -> Numbered:
-    cells, sheets = read_sheet(path)
-    rows = [(number, row) for number, row in enumerate(cells, start=1) if any(map(str.strip, row))]
-    if len(sheets) > 1 and rows and max(sum(map(bool, map(str.strip, row))) for _, row in rows) < 2:
-        raise DataError(
-            f"'{path.name}': the first sheet is no table",
-            got=f"sheets {listing(sheets)}, of which '{sheets[0]}' has a single column",
-            expected="a table with columns of genes and of phenotypes on the first sheet",
-            do="move the table's sheet to the front, or save it as CSV in UTF-8",
-        )
+        got = shorten(text.split("\n", number)[number - 1], 200) if is_open else str(error)
+        do = "see whether quotation marks are closed and one separator is used throughout"
+        raise DataError(f"'{path.name}', line {number}: {what}", got=got, do=do) from error
     return rows
 
 
@@ -173,12 +149,9 @@ def _parquet(path: Path) -> Numbered:
         table = pq.read_table(path)
         columns = [texts(column) for column in table.columns]
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-        raise DataError(
-            f"'{path.name}' is no whole Parquet file, or a column of it cannot be written as text",
-            got=(str(error).splitlines() or [type(error).__name__])[0],
-            expected="columns of UTF-8 texts and numbers",
-            do="leave such columns out of the file",
-        ) from error
+        what = f"'{path.name}' is no whole Parquet file, or a column of it cannot be written as text"
+        got = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DataError(what, got=got, do="leave columns out that are no UTF-8 texts and numbers") from error
     rows = [table.column_names, *map(list, zip(*columns, strict=True))]
     for number, row in enumerate(rows, start=1):
         if CONTROL.search("".join(row)):
@@ -208,25 +181,21 @@ def refuse_lost(file: str, column: str) -> None:
         )
 
 
-SUFFIXES = (".xlsx", ".xls", ".ods", ".xlsb")
-"""Spreadsheets with these suffixes are read."""
+# Spreadsheets.
+
 
 MOST_ROWS, MOST_CELLS = 1 << 20, 20_000_000
 """Most cells of a sheet; they are counted from the first to the last that is filled, and take memory each."""
 
-PLACE = re.compile(r"([A-Z]+)([0-9]+)")
-
 SAVE = "save the table as .xlsx or as CSV in UTF-8"
 
 
-def read_sheet(path: Path) -> tuple[list[list[str]], list[str]]:
-    """Return the rows of the first sheet, from its first row that is not empty, and the names of all sheets.
-
-    Numbers become text as Python writes them, whole numbers without a point. Rows above the first filled one count,
-    so that row k of the sheet is item k − 1.
+def _sheet(path: Path) -> Numbered:
+    """Return the rows of the first sheet that are not blank, with numbers as Python writes them.
 
     Raises:
-        DataError: it is no spreadsheet; or a cell is far away, an error, merged, or a formula without a value.
+        DataError: it is no spreadsheet or no table; or a cell is far away, an error, merged, or a formula without a
+            value, any of which would be read as an empty cell or as another strain.
     """
     from python_calamine import CalamineError, CalamineWorkbook
 
@@ -235,105 +204,89 @@ def read_sheet(path: Path) -> tuple[list[list[str]], list[str]]:
         size = sum(part.file_size for part in parts.infolist())
     if size > BOMB_BYTES:
         raise DataError(f"'{path.name}' is no spreadsheet", got=f"its parts unpack to {size:,} bytes", do=SAVE)
-    mistakes = _mistakes(path, content) if path.suffix.lower() == ".xlsx" else []
     try:
+        faults = [*_faults(path.name, content)] if path.suffix.lower() == ".xlsx" else []
         book = CalamineWorkbook.from_filelike(io.BytesIO(content))
-        rows = book.get_sheet_by_index(0).to_python(skip_empty_area=False)
+        cells = [list(map(written_as, row)) for row in book.get_sheet_by_index(0).to_python(skip_empty_area=False)]
     except BaseException as error:
         # What the reader cannot bear ends as a panic, which is no `Exception`.
-        if not isinstance(error, CalamineError | ValueError | IndexError) and type(error).__name__ != "PanicException":
+        known = (*DAMAGE, CalamineError, zipfile.BadZipFile, ElementTree.ParseError, LookupError, ValueError)
+        if isinstance(error, DataError) or not (isinstance(error, known) or type(error).__name__ == "PanicException"):
             raise
         raise DataError(f"'{path.name}' is no spreadsheet", got=str(error), do=SAVE) from error
-    if mistakes:
-        row, column, what = mistakes[0]
-        header = str(rows[0][column - 1]).strip() if rows and column <= len(rows[0]) else ""
-        place = f"line {row}, column {header or letters(column)!r}"
+    if faults:
+        row, column, place, what = faults[0]
+        header = cells[0][column - 1].strip() if cells and column <= len(cells[0]) else ""
+        do = "write the value into every cell, split merged cells, and let the spreadsheet compute its formulas; "
         raise DataError(
-            f"'{path.name}', {place}: {what}{and_more(len(mistakes) - 1, 'such cell')}",
-            got=f"cell {letters(column)}{row}",
+            f"'{path.name}', line {row}, column {header or column!r}: {what}{and_more(len(faults) - 1, 'such cell')}",
+            got=f"cell {place}",
             expected="a text, a number, or an empty cell",
-            do="write the value into every cell, split merged cells, and let the spreadsheet compute its formulas; "
-            "then save the table again",
+            do=f"{do}then save the table again",
         )
-    return [[written_as(cell) for cell in row] for row in rows], book.sheet_names
+    rows = [(number, row) for number, row in enumerate(cells, start=1) if any(map(str.strip, row))]
+    if len(book.sheet_names) > 1 and rows and max(sum(map(bool, map(str.strip, row))) for _, row in rows) < 2:
+        raise DataError(
+            f"'{path.name}': the first sheet is no table",
+            got=f"sheets {listing(book.sheet_names)}, of which '{book.sheet_names[0]}' has a single column",
+            expected="a table with columns of genes and of phenotypes on the first sheet",
+            do="move the table's sheet to the front, or save it as CSV in UTF-8",
+        )
+    return rows
 
 
-def letters(column: int) -> str:
-    """Return what spreadsheets call a column, counted from 1."""
-    name = ""
-    while column:
-        column, letter = divmod(column - 1, 26)
-        name = chr(ord("A") + letter) + name
-    return name
+def _faults(name: str, content: bytes) -> Iterator[tuple[int, int, str, str]]:
+    """Yield row, column, place and fault of the cells of an .xlsx file whose value its reader would leave out.
+
+    Raises:
+        DataError: a cell is so far away that the sheet would not fit into memory.
+    """
+    last_row, last_column = 0, 0
+    for row, column, place, what in _filled(content):
+        last_row, last_column = max(last_row, row), max(last_column, column)
+        if last_row > MOST_ROWS or last_column > MOST_COLUMNS or last_row * last_column > MOST_CELLS:
+            raise DataError(
+                f"'{name}', line {row}: a cell far from the table",
+                got=f"cell {place} in a sheet of {last_row:,} rows and {last_column:,} columns",
+                expected=f"at most {MOST_CELLS:,} cells from the first to the last",
+                do="delete the rows and columns beyond the table, and save it again; or save it as CSV in UTF-8",
+            )
+        if what:
+            yield row, column, place, what
 
 
-def _mistakes(path: Path, content: bytes) -> list[tuple[int, int, str]]:
-    """Return row, column and fault of the cells whose value a reader of spreadsheets would leave out."""
-    found, last_row, last_column = list[tuple[int, int, str]](), 0, 0
-    try:
-        for row, column, what in _cells(content):
-            last_row, last_column = max(last_row, row), max(last_column, column)
-            if last_row > MOST_ROWS or last_column > MOST_COLUMNS or last_row * last_column > MOST_CELLS:
-                place = f"'{path.name}', line {row}, column '{letters(column)}'"
-                raise DataError(
-                    f"{place}: a cell far from the table",
-                    got=f"a sheet of {last_row:,} rows and {last_column:,} columns",
-                    expected=f"at most {MOST_CELLS:,} cells from the first to the last",
-                    do="delete the rows and columns beyond the table, and save it again; or save it as CSV in UTF-8",
-                )
-            if what:
-                found.append((row, column, what))
-    except (*DAMAGE, zipfile.BadZipFile, ElementTree.ParseError, LookupError, ValueError, StopIteration) as error:
-        raise DataError(f"'{path.name}' is no spreadsheet", got=str(error), do=SAVE) from error
-    return found
-
-
-def _cells(content: bytes) -> Iterator[tuple[int, int, str]]:
-    """Yield row and column of each cell that is filled, and what is wrong with it; an empty text where nothing is."""
+def _filled(content: bytes) -> Iterator[tuple[int, int, str, str]]:
+    """Yield row, column and place of the cells that are filled or merged, and what is wrong; empty where nothing is."""
     with zipfile.ZipFile(io.BytesIO(content)) as book:
-        name = _first_sheet(book)
-        row = column = 0
-        with book.open(name) as file:
-            for event, element in ElementTree.iterparse(file, events=("start", "end")):
-                kind = _kind(element)
-                if kind == "row" and event == "start":
-                    row, column = int(element.get("r", row + 1)), 0
-                elif kind == "row":
-                    element.clear()
-                elif kind == "c" and event == "end":
-                    place = PLACE.fullmatch(element.get("r", ""))
-                    row, column = (int(place[2]), _number(place[1])) if place else (row, column + 1)
-                    below = {_kind(child): child for child in element}
-                    value = below.get("v")
-                    is_empty = "is" not in below and (value is None or not value.text)
-                    if element.get("t") == "e":
-                        yield row, column, f"the cell holds an error, {'' if value is None else value.text}"
-                    elif "f" in below and is_empty and element.get("t") != "str":
-                        yield row, column, "the formula of the cell has not been computed"
+        sheet = ElementTree.fromstring(book.read("xl/workbook.xml")).find(".//{*}sheet")
+        wanted = next(value for key, value in sheet.items() if key.endswith("}id"))  # type: ignore[union-attr]
+        relations = ElementTree.fromstring(book.read("xl/_rels/workbook.xml.rels"))
+        target = next(one.attrib["Target"] for one in relations if one.get("Id") == wanted)
+        row = 0
+        with book.open(posixpath.normpath(posixpath.join("/xl", target)).lstrip("/")) as file:
+            for _, element in ElementTree.iterparse(file):
+                if element.tag.endswith("}mergeCell"):
+                    place = element.get("ref", "")
+                    yield *_place(place.partition(":")[0], 0, 0), place, f"cells {place} are merged"
+                if not element.tag.endswith("}row"):
+                    continue
+                row, column = int(element.get("r", row + 1)), 0
+                for cell in element:
+                    place, value, formula = cell.get("r", ""), cell.find("{*}v"), cell.find("{*}f")
+                    row, column = _place(place, row, column + 1)
+                    is_empty = cell.find("{*}is") is None and (value is None or not value.text)
+                    if cell.get("t") == "e":
+                        yield row, column, place, f"the cell holds an error, {'' if value is None else value.text}"
+                    elif formula is not None and is_empty and cell.get("t") != "str":
+                        yield row, column, place, "the formula of the cell has not been computed"
                     elif not is_empty:
-                        yield row, column, ""
-                elif kind == "mergeCell" and event == "start":
-                    place = PLACE.match(element.get("ref", ""))
-                    if place:
-                        yield int(place[2]), _number(place[1]), f"cells {element.get('ref')} are merged"
+                        yield row, column, place, ""
+                element.clear()
 
 
-def _first_sheet(book: zipfile.ZipFile) -> str:
-    def elements(name: str) -> Iterator[Any]:
-        return ElementTree.fromstring(book.read(name)).iter()
-
-    first = next(element for element in elements("xl/workbook.xml") if _kind(element) == "sheet")
-    wanted = next(value for name, value in first.items() if name.endswith("}id"))
-    targets = {element.get("Id"): element.get("Target") for element in elements("xl/_rels/workbook.xml.rels")}
-    return posixpath.normpath(posixpath.join("/xl", targets[wanted])).lstrip("/")
-
-
-def _kind(element: Any) -> str:
-    return str(element.tag).rpartition("}")[2]
-
-
-def _number(name: str) -> int:
-    number = 0
-    for letter in name:
-        number = 26 * number + ord(letter) - ord("A") + 1
-    return number
+def _place(text: str, row: int, column: int) -> tuple[int, int]:
+    """Return the row and column that a place such as ``B3`` means, from 1; the given ones where it means none."""
+    found = re.fullmatch(r"([A-Z]+)([0-9]+)", text)
+    if found is None:
+        return row, column
+    return int(found[2]), functools.reduce(lambda number, letter: 26 * number + ord(letter) - 64, found[1], 0)

@@ -46,8 +46,13 @@ def changed(path: Path, old: str, new: str) -> Path:
             "line 2, column 'gene_2': cells B2:B3 are merged",
             MEND,
         ),
-        ("</row></sheetData>", '<c r="XFD1048576"><v>1</v></c></row></sheetData>', "line 1048576, column 'XFD'", FAR),
-        ('r="B3"', 'r="B99999999999999999999"', "line 99999999999999999999, column 'B': a cell far from", FAR),
+        (
+            "</row></sheetData>",
+            '<c r="XFD1048576"><v>1</v></c></row></sheetData>',
+            "line 1048576: a cell far from",
+            FAR,
+        ),
+        ('r="B3"', 'r="B99999999999999999999"', "line 99999999999999999999: a cell far from", FAR),
     ],
     ids=["#N/A", "uncomputed", "uncomputed and empty", "merged", "far", "a huge row"],
 )

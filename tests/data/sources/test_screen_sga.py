@@ -306,8 +306,8 @@ def plain(folder: Path, content: str, name: str = "t.tsv") -> FoundTable:
 def test_text_plain_gzipped_and_in_an_archive(tmp_path: Path) -> None:
     content = text(sga.KUZMIN2018, ROWS)
     check(read_sga([plain(tmp_path, content)]))
-    (tmp_path / "t.txt").write_bytes(gzip.compress(content.encode()))
-    check(read_sga([found(tmp_path / "t.txt")]))
+    (tmp_path / "t.txt.gz").write_bytes(gzip.compress(content.encode()))
+    check(read_sga([found(tmp_path / "t.txt.gz")]))
     write_zip(tmp_path / "t.zip", {"__MACOSX/._t.tsv": b"\0", "Data File S1: tables/t.tsv": content, "b.tsv": "x"})
     with pytest.raises(DataError, match=r"holds 0 files called 'c.tsv'"):
         read_sga([found(tmp_path / "t.zip", "c.tsv")])
@@ -341,10 +341,10 @@ def test_a_spreadsheet_with_a_title_above_its_header(tmp_path: Path) -> None:
     write_zip(tmp_path / "t.zip", {"tables/t.xlsx": path.read_bytes()})
     check(read_sga([found(tmp_path / "t.zip", "t.xlsx")]))
     broken = write_xlsx(tmp_path / "b.xlsx", [title, sga.KUZMIN2020, [*rows[0][:6], "high", *rows[0][7:]]])
-    with pytest.raises(DataError, match=r"'b.xlsx': the score is no number\n.*'high'"):
+    with pytest.raises(DataError, match=r"'b.xlsx', line 3: the score is no number\n.*'high'"):
         read_sga([found(broken)])
     (tmp_path / "c.xlsx").write_bytes(path.read_bytes()[:200])
-    with pytest.raises(DataError, match=r"'c.xlsx' is no spreadsheet\n.*\n.*copy or download"):
+    with pytest.raises(DataError, match=r"'c.xlsx' cannot be read to its end\n.*\n.*copy or download"):
         read_sga([found(tmp_path / "c.xlsx")])
     with pytest.raises(DataError, match=r"'n.xlsx' lacks columns(.|\n)*query strain id"):
         read_sga([found(write_xlsx(tmp_path / "n.xlsx", [title, ["a", "b"], ["c", 1.0]]))])
