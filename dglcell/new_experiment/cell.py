@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from dglcell.config.experiment import Config
 from dglcell.config.published import fetch_all, format_offer, named, needs
 from dglcell.config.read import PACKAGED, load_config
 from dglcell.errors import ConfigError, DataError, GraphError, count, did_you_mean, listing
@@ -79,9 +77,8 @@ def _download(missing: Sequence[PublishedFile], why: str, wanted: Wanted) -> Non
     offer, folder = format_offer(missing), raw_folder(wanted.raw)
     if wanted.confirm is None or not wanted.confirm(f"{why}: {offer}, into {folder}. Download? [Y/n] "):
         expected = f"them in '{folder}', or in the folder of `--raw`"
-        raise ConfigError(
-            why, got=offer, expected=expected, do=f"`{wanted.command} --fetch` downloads them and goes on"
-        )
+        do = f"`{wanted.command} --fetch` downloads them and goes on"
+        raise ConfigError(why, got=offer, expected=expected, do=do)
     for text in fetch_all(missing, folder):
         log.info("%s", text)
 
@@ -91,11 +88,13 @@ def find_cell(wanted: Wanted) -> CellGraph:
 
     Files that only have names of genes are not downloaded here, but by `with_catalogue`.
     """
-    keys = cell_keys(wanted.cell) | ({"data": {"source": {"name": wanted.screen}}} if wanted.screen else {})
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "cell.yaml"
-        file.write_text(yaml.safe_dump(keys), encoding="utf-8")
-        config = load_config(file, [f"paths.raw={wanted.raw}"] if wanted.raw else [])
+    keys, config = cell_keys(wanted.cell), Config()
+    if "cell" in keys:
+        config.cell.model, config.cell.derived = keys["cell"]["model"], DERIVED
+    else:
+        config = load_config(PACKAGED / keys["extends"][-1])
+    config.paths.raw = wanted.raw or config.paths.raw
+    config.data.source.name = wanted.screen or "csv"
     missing = [file for file in needs(config) if file.downloads and not file.is_here(raw_folder(wanted.raw))]
     only_names = {source.file.path for source in GENE_SETS.values() if source.names}
     if any(file.path not in only_names for file in missing):
@@ -103,7 +102,7 @@ def find_cell(wanted: Wanted) -> CellGraph:
     try:
         if "cell" in keys:
             metabolism = Metabolism.read(str(config.cell.model), config.paths.raw)
-            config.cell.derived = [one for one in config.cell.derived if has_edges(one, metabolism)]
+            config.cell.derived = [one for one in DERIVED if has_edges(one, metabolism)]
             if empty := [one for one in DERIVED if one not in config.cell.derived]:
                 said = "the model has no pairs of genes for these relations, which are left out: %s"
                 log.warning(said, listing(empty))
@@ -121,10 +120,8 @@ def find_cell(wanted: Wanted) -> CellGraph:
 def _names_not_here(cell: CellGraph, wanted: Wanted) -> tuple[str, PublishedFile] | None:
     """Return the gene set of the catalogue that names genes like these, and its file; None where it is here."""
     listed = names_of_genes(cell.genes)
-    if listed is None:
-        return None
-    (file,) = named(GENE_SETS[listed].file.path)
-    return None if file.is_here(raw_folder(wanted.raw)) else (listed, file)
+    files = [] if listed is None else named(GENE_SETS[listed].file.path)
+    return next(((str(listed), file) for file in files if not file.is_here(raw_folder(wanted.raw))), None)
 
 
 def names_to_fetch(cell: CellGraph, wanted: Wanted) -> list[str]:

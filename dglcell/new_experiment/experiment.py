@@ -16,7 +16,7 @@ from dglcell.config.experiment import Config
 from dglcell.config.read import BASES, load_config
 from dglcell.config.yaml_text import as_plain_text
 from dglcell.data.columns import COVARIATE
-from dglcell.data.sources import load_source
+from dglcell.data.sources import SourceConfig, load_source
 from dglcell.data.sources.guides import MISMATCH
 from dglcell.data.strains import Strains
 from dglcell.errors import count, listing
@@ -24,6 +24,7 @@ from dglcell.files.atomic import atomic_file
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import gene_relation
 from dglcell.new_experiment.cell import DERIVED, Wanted, cell_keys, find_cell
+from dglcell.new_experiment.columns import column_keys
 from dglcell.new_experiment.settings import Facts, choose_settings, lacking_genes
 from dglcell.new_experiment.table import read_own_table
 
@@ -48,36 +49,30 @@ def write_experiment(wanted: Wanted) -> str:
     cell, content = find_cell(wanted), cell_keys(wanted.cell)
     content = {"extends": content.pop("extends"), "experiment": {"name": wanted.file.stem}, **content}
     if "cell" in content:
-        derived = [name for name in DERIVED if gene_relation(name) in cell.relations]
-        content["cell"] = {**content["cell"], "derived": derived}
-    notes, learned = list[str](), list[str]()
-    if wanted.table is None:
-        content["data"] = {"source": {"name": wanted.screen}}
-    else:
+        content["cell"]["derived"] = [name for name in DERIVED if gene_relation(name) in cell.relations]
+    own, source = None, SourceConfig(str(wanted.screen))
+    if wanted.table is not None:
         own = read_own_table(wanted, cell)
-        cell, notes, learned = own.cell, own.notes, own.activity_from
-        content["data"] = {
-            "source": {"name": "csv", "csv": own.keys},
-            **({"unknown_genes": "drop"} if own.drops else {}),
-        }
-    raw = [f"paths.raw={wanted.raw}"] if wanted.raw else []
+        cell, source = own.cell, SourceConfig("csv", csv=own.config)
+    content["data"] = {"source": {"name": source.name} | ({"csv": column_keys(own.config)} if own else {})}
+    if own and own.drops:
+        content["data"]["unknown_genes"] = "drop"
+    table = load_source(source, wanted.raw)
+    chosen = choose_settings(Facts.of(table, cell, own.activity_from if own else ()), wanted.split, wanted.model)
+    content["extends"].append(BASES[chosen.model])
+    for section, keys in chosen.keys.items():
+        content[section] = {**content.get(section, {}), **keys}
+    head = HEAD.format(
+        strains=wanted.table.name if wanted.table else wanted.screen,
+        cell=wanted.cell,
+        file=wanted.file,
+        models=_comment(f"{chosen.sentence}."),
+        schedule=_comment(f"{chosen.schedule}."),
+    )
     with atomic_file(wanted.file) as partial:
-
-        def write(text: str) -> Config:
-            partial.write_text(text, encoding="utf-8")
-            return load_config(partial, raw)
-
-        config = write(with_reasons(content, {}))
-        table = load_source(config.data.source, config.paths.raw)
-        chosen = choose_settings(Facts.of(table, cell, learned), wanted.split, wanted.model)
-        merged = {**content, "extends": [*content["extends"], BASES[chosen.model]]}
-        for section, keys in chosen.keys.items():
-            merged[section] = {**merged.get(section, {}), **keys}
-        models, schedule = _comment(f"{chosen.sentence}."), _comment(f"{chosen.schedule}.")
-        strains = wanted.table.name if wanted.table else wanted.screen
-        head = HEAD.format(strains=strains, cell=wanted.cell, file=wanted.file, models=models, schedule=schedule)
-        config = write(head + with_reasons(merged, chosen.reasons))
-        return "\n".join([*_about_strains(config, table, cell), str(chosen), *notes])
+        partial.write_text(head + with_reasons(content, chosen.reasons), encoding="utf-8")
+        config = load_config(partial, [f"paths.raw={wanted.raw}"] if wanted.raw else [])
+    return "\n".join([*_about_strains(config, table, cell), str(chosen), *(own.notes if own else [])])
 
 
 def ask(wanted: Wanted, read: Callable[[str], str]) -> Wanted:
@@ -128,24 +123,21 @@ def _about_strains(config: Config, table: Strains, cell: CellGraph) -> list[str]
         left = table.activities[table.activities > 0]
         gone = count(len(table.activities) - len(left), "deletion")
         lines.append(f"activities   {left.min():g} to {left.max():g}; {gone}")
-    covariates = list[str]()
+    numbers, covariates = table.of_kind(COVARIATE), list[str]()
     for name, values in table.covariates.items():
         if not name.startswith(MISMATCH):
-            numbers = table.of_kind(COVARIATE)[name]
             some = listing(values) if len(values) <= FEW_VALUES else f"{len(values):,} values"
-            covariates.append(f"{name}: {some if values else f'{numbers.min():g} to {numbers.max():g}'}")
-    if len(covariates) < len(table.covariates):
-        number = len(table.covariates) - len(covariates)
-        covariates.append(f"{MISMATCH}_…: where guides do not match, {number} positions")
+            covariates.append(f"{name}: {some if values else f'{numbers[name].min():g} to {numbers[name].max():g}'}")
+    if positions := len(table.covariates) - len(covariates):
+        covariates.append(f"{MISMATCH}_…: where guides do not match, {positions} positions")
     lines += [f"{'' if i else 'covariates':11} {text}" for i, text in enumerate(covariates)]
     unknown = [name for name in table.names if cell.genes.find(name) not in cell.genes]
     if table.names:
         share, changed = 1 - len(unknown) / len(table.names), "changed" if weakened else "deleted"
         lines.append(f"genes       {len(table.names):,} are {changed}, {share:.0%} of them are in the cell graph")
     if unknown:
-        lines.append(
-            f"unknown     {count(len(unknown), 'gene')}, in {lacking_genes(table, cell).mean():.0%} of the strains:"
-        )
+        share = lacking_genes(table, cell).mean()
+        lines.append(f"unknown     {count(len(unknown), 'gene')}, in {share:.0%} of the strains:")
         lines += [f"  {name}{cell.genes.suggestion(name)}" for name in unknown[:SHOWN]]
         lines += [f"  and {len(unknown) - SHOWN:,} more"] * (len(unknown) > SHOWN)
         lines.append("`cell.more_genes: FILE:COLUMN` adds these genes, without edges.")

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.names import named_aliases, way_out
 from dglcell.graph.vocabulary import AliasTable, form_of
 from dglcell.new_experiment.cell import Wanted, choose_aliases, names_to_fetch, with_catalogue
-from dglcell.new_experiment.columns import ALLELES, about_words, column_keys, find_columns
+from dglcell.new_experiment.columns import ALLELES, about_words, find_columns
 
 ALL_WILD_TYPE = "no column of genes was found, so all rows are the wild type; `--genes COLUMN` names one"
 
@@ -40,7 +40,7 @@ NEARLY_ALL, FEW_BLANK = 0.95, 20
 class OwnTable(NamedTuple):
     """Describe a table without faults as an experiment reads it."""
 
-    keys: dict[str, Any]  #: of `data.source.csv`
+    config: CsvConfig  #: what its columns hold
     cell: CellGraph  #: with the names that the table uses
     drops: bool  #: strains have genes that the cell graph lacks
     notes: list[str]  #: what the user has to know
@@ -88,7 +88,7 @@ def read_own_table(wanted: Wanted, cell: CellGraph) -> OwnTable:
     alleles = list(filter(ALLELES.fullmatch, config.covariates))
     learned = [] if found.changes.left is not None else [MISMATCH] if config.guides else alleles
     notes += _notes(found, config, lacking)
-    return OwnTable(column_keys(config), cell, bool(found.changes.unknown(cell.genes)), notes, learned)
+    return OwnTable(config, cell, bool(found.changes.unknown(cell.genes)), notes, learned)
 
 
 # What is wrong with a table, or looks so.
