@@ -13,8 +13,8 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import closing
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,7 +57,7 @@ class FbaGrowth(Simulator):
     def __init__(self, config: FbaConfig) -> None:
         super().__init__(config)
         self._read: tuple[Model, KnockoutRules, FluxProblem] | None = None
-        self._kept: dict[str, GrowthCache] = {}
+        self._known: dict[str, dict[Lost, float]] = {}
 
     def files(self, raw: str | None) -> list[Path]:
         """Return the file of the metabolic model."""
@@ -83,10 +83,10 @@ class FbaGrowth(Simulator):
             if MEDIUM in strains.covariates and self.config.media:
                 name = str(strains.shown(MEDIUM)[rows[0]])
             of_medium = replace(problem, lower=lower, medium=name)
-            content = _content(of_medium, rules)
+            folder = work.cache / _content(of_medium, rules)
             # Designs come in many batches, which the same files are not read for again.
-            kept = self._kept[content] = self._kept.get(content) or GrowthCache(work.cache / content)
-            here = _Medium(rules, of_medium, self.config.processes, kept)
+            known = self._known[folder.name] = self._known.get(folder.name) or read_growth(folder)
+            here = _Medium(rules, of_medium, self.config.processes, folder, known)
             growth_S[rows] = here.growth([sets[row] for row in rows], *work.shard)
         return growth_S.astype(np.float32)
 
@@ -123,7 +123,14 @@ class FbaGrowth(Simulator):
                 for exchange, amount in of.items():
                     uptake_SE[shown == name, place[exchange]] = amount
         for covariate, of in config.uptakes.items():
-            units = self._units(strains, covariate)
+            column, key = Column(COVARIATE, covariate), f"`data.fba.uptakes.{covariate}`"
+            if column not in strains.columns:
+                got, do = listing(strains.covariates), "name a covariate as `data.source.csv.covariates` does"
+                what = f"{key}: the strains have no such covariate of numbers"
+                raise DataError(what, got=got or "strains without covariates", do=do)
+            units = np.asarray(strains.columns[column], dtype=np.float64)
+            if (units < 0).any():
+                raise DataError(f"{key}: a strain has a negative amount", got=float(units.min()))
             for exchange, amount in of.items():
                 uptake_SE[:, place[exchange]] += amount * units
         distinct, medium_S = np.unique(uptake_SE, axis=0, return_inverse=True)
@@ -140,17 +147,6 @@ class FbaGrowth(Simulator):
         if unknown:
             log.warning("`data.fba.media` describes no media: `%s` is growth in the model's own", self.config.name)
         return shown
-
-    def _units(self, strains: Strains, covariate: str) -> NDArray[np.float64]:
-        column = Column(COVARIATE, covariate)
-        if column not in strains.columns:
-            what = f"`data.fba.uptakes.{covariate}`: the strains have no such covariate of numbers"
-            got, do = listing(strains.covariates), "name a covariate as `data.source.csv.covariates` does"
-            raise DataError(what, got=got or "strains without covariates", do=do)
-        values: NDArray[np.float64] = np.asarray(strains.columns[column], dtype=np.float64)
-        if (values < 0).any():
-            raise DataError(f"`data.fba.uptakes.{covariate}`: a strain has a negative amount", got=float(values.min()))
-        return values
 
 
 def _genes(rules: KnockoutRules, model: Model, strains: Strains) -> NDArray[np.int64]:
@@ -183,64 +179,77 @@ def _lost_sets(rules: KnockoutRules, strains: Strains, gene_of: NDArray[np.int64
         yield from lost_rules(rules.left(left_NS), WHOLE)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Medium:
     rules: KnockoutRules  #: rules of the model
     problem: FluxProblem  #: of the wild type in this medium
     processes: int  #: as in `FbaConfig`
-    kept: GrowthCache  #: what was computed before
+    folder: Path  #: of files of growth, which several processes may add to at once
+    known: dict[Lost, float]  #: what is lost → growth, NaN where the solver gave no answer, which is not written
+    new: list[Lost] = field(default_factory=list)  #: what is not written yet
 
     def growth(self, sets: list[Lost], shard: int, shards: int) -> NDArray[np.float64]:
         """Return the growth of strains, [S], or zeros once one of several shards is computed."""
-        kept, wanted = self.kept, list(dict.fromkeys(sets))
-        missing = [one for i, one in enumerate(wanted) if i % shards == shard and one not in kept.known]
-        if missing:
+        known, wanted = self.known, list(dict.fromkeys(sets))
+        missing = [one for i, one in enumerate(wanted) if i % shards == shard and one not in known]
+        if missing or (WILD_TYPE not in known and shards == 1):
             self._solve(missing)
         if shards > 1:
             return np.zeros(len(sets))
-        if WILD_TYPE not in kept.known:
-            self._solve([WILD_TYPE])
-        wild = kept.known[WILD_TYPE]
-        unknown = [one for one in wanted if np.isnan(kept.known[one])]
-        if unknown:
+        wild = known[WILD_TYPE]
+        if unknown := [one for one in wanted if np.isnan(known[one])]:
             log.warning(
                 "the solver gave no answer to %s, whose strains have the growth of %s; a longer "
                 "`data.fba.time_limit` may help",
                 count(len(unknown), "linear program"),
                 self.problem.wild_type,
             )
-        found = np.array([wild if np.isnan(kept.known[one]) else kept.known[one] for one in sets])
+        found = np.array([wild if np.isnan(known[one]) else known[one] for one in sets])
         return wild * snap(found / wild, 0.0, 1.0) if wild > 0 else np.zeros(len(sets))
 
     def _solve(self, missing: list[Lost]) -> None:
-        """Solve linear programs, and keep what they say as they go."""
-        kept, rules = self.kept, self.rules
-        lost = [unpacked(one) for one in missing]
+        """Solve linear programs, and write what they say as they go."""
+        rules, lost = self.rules, [unpacked(one) for one in missing]
         amounts = np.unique(np.concatenate([np.zeros(1, np.uint8), *(left for _, left in lost)]))
-        with progress_bars() as begin, closing(kept):
-            problem = self._limited(lost, amounts / WHOLE, begin)
-            solver = FluxSolver(problem)
+        with progress_bars() as begin, ExitStack() as ends:
+            ends.callback(self._write)
+            solver = FluxSolver(self._limited(lost, amounts / WHOLE, begin))
             wild = solver.solve(np.zeros(0, dtype=np.int64))
-            kept.put(WILD_TYPE, wild.value)
             needs_R, needed = rules.needs(wild.needs), dict[Lost, NDArray[np.int64]]()
+            self._put(WILD_TYPE, wild.value)
             for one, (which, left) in zip(missing, lost, strict=True):
                 numbers = np.searchsorted(amounts, left)
                 if (needs_R[which] > numbers).any():
                     needed[one] = rules.codes(which, numbers)
                 else:
-                    kept.put(one, wild.value)
-            advance = begin(f"linear programs of {problem.wild_type}", len(needed))
+                    self._put(one, wild.value)
+            advance, written = begin(f"linear programs of {self.problem.wild_type}", len(needed)), time.monotonic()
             waiting = iter(enumerate(needed, start=1))
 
             def take(solution: Solution) -> None:
+                nonlocal written
                 number, one = next(waiting)
-                kept.put(one, solution.value)
-                if time.monotonic() - kept.written > FLUSH_SECONDS:
-                    kept.close()
+                self._put(one, solution.value)
+                if time.monotonic() - written > FLUSH_SECONDS:
+                    self._write()
+                    written = time.monotonic()
                     log.info("%s of %s linear programs", f"{number:,}", f"{len(needed):,}")
                 advance()
 
             solve_all(solver, [*needed.values()], processes=self.processes, take=take)
+
+    def _put(self, lost: Lost, growth: float) -> None:
+        if lost not in self.known and not np.isnan(growth):
+            self.new.append(lost)
+        self.known[lost] = growth
+
+    def _write(self) -> None:
+        """Write what is new as a file of its own."""
+        kept = {f"{rules.hex()}:{left.hex()}": self.known[rules, left] for rules, left in self.new}
+        if kept:
+            with atomic_file(self.folder / f"{uuid.uuid4().hex}.json") as partial:
+                partial.write_text(json.dumps(kept), encoding="utf-8")
+        self.new.clear()
 
     def _limited(
         self,
@@ -267,42 +276,14 @@ def _content(problem: FluxProblem, rules: KnockoutRules) -> str:
     return digest.hexdigest()[:24]
 
 
-class GrowthCache:
-    """Keep growth by what is lost, in a folder of small files which several processes may add to at once.
-
-    Args:
-        folder: of one problem.
-
-    Attributes:
-        known: what is lost → growth, NaN where the solver gave no answer, which is not written.
-        written: when it was written last, by the monotonic clock.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self.written = folder, time.monotonic()
-        self.known: dict[Lost, float] = {}
-        self._new: list[Lost] = []
-        for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
-            try:
-                kept = json.loads(path.read_bytes())
-                for lost, growth in kept.items():
-                    rules, left = map(bytes.fromhex, lost.split(":"))
-                    self.known[rules, left] = growth
-            except (OSError, ValueError, AttributeError):
-                log.warning("'%s' cannot be read and is not used; it may be removed", path)
-
-    def put(self, lost: Lost, growth: float) -> None:
-        """Note a growth, which goes into a file with the next ``close``."""
-        if lost not in self.known and not np.isnan(growth):
-            self._new.append(lost)
-        self.known[lost] = growth
-
-    def close(self) -> None:
-        """Write what is new as a file of its own."""
-        self.written = time.monotonic()
-        if not self._new:
-            return
-        kept = {f"{rules.hex()}:{left.hex()}": self.known[rules, left] for rules, left in self._new}
-        with atomic_file(self._folder / f"{uuid.uuid4().hex}.json") as partial:
-            partial.write_text(json.dumps(kept), encoding="utf-8")
-        self._new.clear()
+def read_growth(folder: Path) -> dict[Lost, float]:
+    """Read the growth that is written in the small files of a folder, by what is lost."""
+    known: dict[Lost, float] = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            for lost, growth in json.loads(path.read_bytes()).items():
+                rules, left = map(bytes.fromhex, lost.split(":"))
+                known[rules, left] = growth
+        except (OSError, ValueError, AttributeError):
+            log.warning("'%s' cannot be read and is not used; it may be removed", path)
+    return known

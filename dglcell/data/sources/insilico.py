@@ -49,25 +49,20 @@ def progress_bars() -> Iterator[Callable[[str, int], Callable[[], None]]]:
 
     It shows a bar on a terminal, and logs lines elsewhere.
     """
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        started = time.perf_counter()
-
-        def log_only(what: str, total: int) -> Callable[[], None]:
-            log.info("%s: %s", what, f"{total:,}")
-            return lambda: None
-
-        yield log_only
-        log.info("done after %.1f s", time.perf_counter() - started)
-        return
+    console, started = Console(stderr=True), time.perf_counter()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bars:
+    shown = console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=not shown) as bars:
 
         def begin(what: str, total: int) -> Callable[[], None]:
+            if not shown:
+                log.info("%s: %s", what, f"{total:,}")
             task = bars.add_task(what, total=total)
             return lambda: bars.advance(task)
 
         yield begin
+    if not shown:
+        log.info("done after %.1f s", time.perf_counter() - started)
 
 
 MAX_STRAINS = 20_000_000
