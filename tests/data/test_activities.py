@@ -16,8 +16,8 @@ from dglcell.data.changes import split_activity
 from dglcell.data.columns import COVARIATE, CROSS, PHENOTYPE, Column, columns_of
 from dglcell.data.config import SplitConfig
 from dglcell.data.partition import gene_set_keys, strain_keys
+from dglcell.data.sources import SourceConfig, load_source
 from dglcell.data.sources.config import CsvConfig
-from dglcell.data.sources.csv_table import load_csv
 from dglcell.data.sources.guides import GuideConfig, guide_covariates
 from dglcell.data.split import make_split
 from dglcell.data.store import Store, build_store
@@ -44,7 +44,8 @@ def read(tmp_path: Path, rows: str = ROWS, header: str = HEADER, **keys: object)
         "phenotypes": {"growth": "growth"},
         "covariates": {"medium": "medium", "temperature": "temp"},
     }
-    return load_csv(CsvConfig(path=str(path), **{**options, **keys}))  # type: ignore[arg-type]
+    config = CsvConfig(path=str(path), **{**options, **keys})  # type: ignore[arg-type]
+    return load_source(SourceConfig("csv", csv=config))
 
 
 def test_a_table_with_activities_and_covariates_comes_back_from_its_store(tmp_path: Path) -> None:

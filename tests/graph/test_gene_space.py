@@ -13,8 +13,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dglcell.data.sources import SourceConfig, load_source
 from dglcell.data.sources.config import CsvConfig
-from dglcell.data.sources.csv_table import load_csv
 from dglcell.errors import ConfigError, GraphError
 from dglcell.graph import gene_space
 from dglcell.graph import names as names_module
@@ -215,7 +215,7 @@ def test_a_table_of_strains_is_read_by_the_names_of_a_model(tmp_path: Path) -> N
     config = CsvConfig(
         path=str(file), genes=["gene_1", "gene_2"], phenotypes={"fitness": "fitness"}, aliases="textbook"
     )
-    table = load_csv(config)
+    table = load_source(SourceConfig("csv", csv=config))
     assert table.genotypes == [["b1241", "b0008"]]  # one strain, measured twice
     assert len(table.provenance.files) == 2
     assert named_aliases("textbook")[0].resolve(["adhE"])[0] == ["b1241"]

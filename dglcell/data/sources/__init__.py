@@ -5,7 +5,6 @@ Each source is imported when it is used, so that none needs what another needs.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,9 +17,10 @@ import numpy as np
 from dglcell.checks import read_section
 from dglcell.data.columns import COMPUTED, covariate_columns
 from dglcell.data.sources.config import CsvConfig, FbaConfig, InSilicoConfig, LaboratoryConfig
-from dglcell.data.sources.laboratory import LABORATORIES, check_choices, load_laboratory
+from dglcell.data.sources.laboratory import LABORATORIES, check_choices
+from dglcell.data.sources.replicates import merge_replicates
 from dglcell.data.sources.source import Simulator, Source, SourceOptions, Work
-from dglcell.data.sources.union import UnionConfig
+from dglcell.data.sources.union import UnionConfig, load_union, measure
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, GraphError, did_you_mean
 from dglcell.files.atomic import find_raw, sha256_file, user_cache
@@ -48,8 +48,8 @@ __all__ = [
     "source_files",
 ]
 
-LOADERS = {"insilico": "insilico.load_insilico", "csv": "csv_table.load_csv", "union": "union.load_union"}
-"""This maps sources that are no laboratory screens, and are sections of `SourceConfig`, to what loads them."""
+SECTIONS = ("insilico", "csv", "union")
+"""Sources that are no laboratory screens; each is a section of `SourceConfig`."""
 
 
 @dataclass
@@ -70,21 +70,15 @@ class SourceConfig:
         Raises:
             ConfigError: the source is unknown or one of its options is wrong.
         """
-        if self.name in LOADERS:
-            getattr(self, self.name).validate()
-        elif self.name in LABORATORIES:
-            check_choices(self.name, self.laboratory)
-        elif (own := self.own()) is not None:
+        if (own := self.own()) is not None:
             own.config.validate()
-            return
-        else:
-            known = (*LOADERS, *LABORATORIES, *installed_names("source"))
-            expected = f"one of {', '.join(known)}, or {FORM}"
-            do = did_you_mean(self.name, known, "see `dglcell data list`")
-            raise ConfigError(f"no data source is called '{self.name}'", expected=expected, do=do)
-        if self.options is not None:
+        elif self.options is not None:
             got, do = f"`data.source.name: {self.name}`", "remove the key; a section of its own has the options"
             raise ConfigError(f"`data.source.options` is for a {FORM}", got=got, do=do)
+        elif self.name in SECTIONS:
+            getattr(self, self.name).validate()
+        else:
+            check_choices(self.name, self.laboratory)
 
     @property
     def shaping(self) -> dict[str, Any]:
@@ -96,11 +90,20 @@ class SourceConfig:
         """Make the source, where it is a class of the user's own.
 
         Raises:
-            ConfigError: the class or an option is wrong.
+            ConfigError: the source is unknown, or the class or an option is wrong.
         """
-        known = self.name in LOADERS or self.name in LABORATORIES
-        kind: type[Source] | None = None if known else find_class("source", self.name)
-        return None if kind is None else kind(read_section(kind.Config, self.options or {}, "data.source.options"))
+        known = (*SECTIONS, *LABORATORIES)
+        if self.name in known:
+            return None
+        kind: type[Source] | None = find_class("source", self.name)
+        if kind is None:
+            known = (*known, *installed_names("source"))
+            expected, do = (
+                f"one of {', '.join(known)}, or {FORM}",
+                did_you_mean(self.name, known, "see `dglcell data list`"),
+            )
+            raise ConfigError(f"no data source is called '{self.name}'", expected=expected, do=do)
+        return kind(read_section(kind.Config, self.options or {}, "data.source.options"))
 
 
 def _shaping(options: Any) -> dict[str, Any]:
@@ -120,18 +123,19 @@ def load_source(config: SourceConfig, raw: str | None = None) -> Strains:
         GraphError: the metabolic model of an in-silico screen cannot be read.
     """
     config.validate()
-    if config.name in LOADERS:
-        module, _, function = LOADERS[config.name].partition(".")
-        load = getattr(importlib.import_module(f"dglcell.data.sources.{module}"), function)
-        strains: Strains = load(getattr(config, config.name), raw)
-        return strains
-    own = config.own()
-    if own is None:
-        return load_laboratory(config.name, config.laboratory, raw)
-    table = own.load(raw)
-    files = {**table.provenance.files, **{path.name: sha256_file(path) for path in _files_of(own, raw)}}
-    provenance = replace(table.provenance, source=config.name, parameters=config.shaping, files=files)
-    return replace(table, provenance=provenance)
+    if (own := config.own()) is not None:
+        table = own.load(raw)
+        files = {**table.provenance.files, **{path.name: sha256_file(path) for path in _files_of(own, raw)}}
+        about = replace(table.provenance, source=config.name, parameters=config.shaping, files=files)
+        return replace(table, provenance=about)
+    if config.name == "insilico":
+        from dglcell.data.sources.insilico import load_insilico  # needs the solver
+
+        return load_insilico(config.insilico, raw)
+    if config.name == "union":
+        return load_union(config.union, raw)
+    rows = measure(config.name, config.csv, config.laboratory, raw)
+    return merge_replicates(rows, (config.csv if config.name == "csv" else config.laboratory).replicates)
 
 
 def _files_of(source: Source, raw: str | None) -> list[Path]:
@@ -147,10 +151,9 @@ def source_files(config: SourceConfig, raw: str | None = None) -> list[Path]:
     own = config.own()
     if own is not None:
         return _files_of(own, raw)
-    parts = config.union.parts if config.name == "union" else [config] if config.name == "csv" else []
-    paths: list[str | None] = [
-        path for part in parts if part.name == "csv" for path in (part.csv.path, part.csv.aliases)
-    ]
+    tables = [part.csv for part in config.union.parts if part.name == "csv"] if config.name == "union" else []
+    tables += [config.csv] if config.name == "csv" else []
+    paths = [path for table in tables for path in (table.path, table.aliases)]
     if config.name == "insilico" and config.insilico.model not in {*SHIPPED, *MODELS}:
         paths = [config.insilico.model]
     found = []
@@ -184,25 +187,18 @@ def list_sources(raw: str | None = None) -> list[SourceInfo]:
     growth = "single, double and triple deletions of a metabolic model by flux balance analysis"
     flux_balance, sizes = "Orth, Thiele & Palsson 2010, Nat Biotechnol 28:245", "428,673 strains for `textbook`"
     own = "a table of your own: gene columns and phenotype columns"
-    joined = "the strains of several sources, genes matched by name"
-    return [
+    found = [
         SourceInfo("insilico", "any", growth, flux_balance, "computed", sizes, available=True),
         SourceInfo("csv", "any", own, "", "yours", "any", available=True),
-        SourceInfo("union", "any", joined, "", "theirs", "any", available=True),
-        *(
-            SourceInfo(
-                name,
-                screen.organism,
-                screen.description,
-                screen.citation,
-                screen.licence,
-                "rows not counted" if screen.rows is None else f"{screen.rows:,} rows",
-                available=all(file.is_here(raw) for file in screen.files),
-                download=screen.download,
-            )
-            for name, screen in LABORATORIES.items()
-        ),
+        SourceInfo("union", "any", "the strains of several sources, genes matched by name", "", "theirs", "any", True),
     ]
+    for name, screen in LABORATORIES.items():
+        file = screen.files[0]
+        size = "rows not counted" if screen.rows is None else f"{screen.rows:,} rows"
+        here = all(file.is_here(raw) for file in screen.files)
+        about = screen.description, file.citation, file.licence, size
+        found.append(SourceInfo(name, "yeast", *about, here, screen.download))
+    return found
 
 
 # Columns that simulators compute for strains: flux balance analysis, and classes of one's own.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dglcell.data.changes import Changes, read_changes
 from dglcell.data.columns import MEDIUM, Provenance, columns_of, covariate_columns
 from dglcell.data.sources.config import CsvConfig
-from dglcell.data.sources.replicates import REFUSE, genes_of, merge_replicates, strain_numbers
+from dglcell.data.sources.replicates import REFUSE, genes_of, strain_numbers
 from dglcell.data.sources.text_table import read_rows, refuse_lost
 from dglcell.data.strains import Strains
 from dglcell.data.table import Issue, IssuesError, Numbers, Rows, by_text, in_one_line, number_issues, read_numbers
@@ -24,8 +24,8 @@ from dglcell.graph.names import named_aliases
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 
 
-def load_csv(config: CsvConfig, raw: str | None = None) -> Strains:
-    """Read a table of strains.
+def measure_csv(config: CsvConfig, raw: str | None = None) -> Strains:
+    """Read the rows of a table of strains.
 
     Args:
         config: file, columns and policies.
@@ -35,12 +35,6 @@ def load_csv(config: CsvConfig, raw: str | None = None) -> Strains:
         ConfigError: a key is wrong.
         DataError: the file or one of its rows is unusable; the message names the line.
     """
-    return merge_replicates(measure_csv(config, raw))
-
-
-def measure_csv(config: CsvConfig, raw: str | None = None) -> Strains:
-    """Read the rows of a table of strains; arguments and errors are those of ``load_csv``."""
-    config.validate()
     path = find_raw(config.path, raw)
     files, parameters = {path.name: sha256_file(path)}, asdict(config)
     provenance = Provenance("csv", f"strains of {path.name}", files=files, parameters=parameters)

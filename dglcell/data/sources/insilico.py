@@ -138,7 +138,6 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
         GraphError: the model cannot be read.
         DataError: the wild type does not grow, or the model is not a plain flux balance problem.
     """
-    config.validate()
     model = read_model(config.model, raw)
     problem = FluxProblem.of(model, tolerance=config.tolerance, time_limit=config.time_limit)
     solved: Counter[str] = Counter()

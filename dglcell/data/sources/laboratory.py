@@ -12,7 +12,6 @@ from dglcell.checks import check_values
 from dglcell.data.columns import Provenance
 from dglcell.data.sources.config import DIGENIC, TRIGENIC, CsvConfig, LaboratoryConfig
 from dglcell.data.sources.csv_table import measure_rows
-from dglcell.data.sources.replicates import merge_replicates
 from dglcell.data.sources.screen_sga import FoundTable, RawTable, SgaScreen
 from dglcell.data.sources.text_table import read_rows
 from dglcell.data.strains import Strains
@@ -72,17 +71,6 @@ class Laboratory:
     tables: dict[str, RawTable]  #: name → table, in order; ``data.source.laboratory.tables`` chooses among them
     #: reads the tables into measurements; its ``options`` are the keys that apply to it
     reader: SgaScreen | CsvScreen
-    organism: str = "yeast"  #: whose strains were measured
-
-    @property
-    def citation(self) -> str:
-        """Return the publication."""
-        return self.files[0].citation
-
-    @property
-    def licence(self) -> str:
-        """Return the licence, as the publisher or the public repository states it."""
-        return self.files[0].licence
 
     @property
     def files(self) -> list[PublishedFile]:
@@ -125,8 +113,8 @@ LABORATORIES = {
 """Screens by name; they are declared in ``laboratories.yaml``."""
 
 
-def load_laboratory(name: str, config: LaboratoryConfig, raw: str | None = None) -> Strains:
-    """Read a published screen.
+def measure_laboratory(name: str, config: LaboratoryConfig, raw: str | None = None) -> Strains:
+    """Read the rows of a published screen.
 
     Args:
         name: a key of :data:`LABORATORIES`.
@@ -134,15 +122,8 @@ def load_laboratory(name: str, config: LaboratoryConfig, raw: str | None = None)
         raw: folder that holds ``interactions/``.
 
     Raises:
-        ConfigError: a choice is unknown, or means nothing for this screen.
         DataError: a file is missing, is not the published one, or has no such rows.
     """
-    return merge_replicates(measure_laboratory(name, config, raw), config.replicates)
-
-
-def measure_laboratory(name: str, config: LaboratoryConfig, raw: str | None = None) -> Strains:
-    """Read the rows of a published screen; arguments and errors are those of ``load_laboratory``."""
-    check_choices(name, config)
     screen = LABORATORIES[name]
     tables = [FoundTable(table, table.file.find(raw)) for table in chosen_tables(name, config.tables)]
     files = {table.path.name: table.found for table in tables}
@@ -150,8 +131,8 @@ def measure_laboratory(name: str, config: LaboratoryConfig, raw: str | None = No
     provenance = Provenance(
         source=name,
         description=screen.description,
-        citation=screen.citation,
-        licence=screen.licence,
+        citation=screen.files[0].citation,
+        licence=screen.files[0].licence,
         urls=tuple(screen.origin),
         files={name: found.sha256 for name, found in files.items()},
         parameters={**asdict(config), "raw_files": trust},

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.checks import check_values, one_of
+from dglcell.checks import check_values
 from dglcell.data.columns import CROSS, P_VALUE, Provenance
-from dglcell.data.sources.config import CsvConfig, LaboratoryConfig
+from dglcell.data.sources.config import CsvConfig, LaboratoryConfig, Replicates
 from dglcell.data.sources.csv_table import measure_csv
 from dglcell.data.sources.laboratory import LABORATORIES, check_choices, measure_laboratory
-from dglcell.data.sources.replicates import MEAN, REFUSE, concatenate, counted, keep, merge_replicates, strain_numbers
+from dglcell.data.sources.replicates import concatenate, counted, keep, merge_replicates, strain_numbers
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, listing
 
@@ -58,9 +57,7 @@ class UnionConfig:
     """Configure a union: strains of several sources together, with genes matched by systematic name."""
 
     parts: list[PartConfig] = field(default_factory=list)  # the sources, in order
-    #: strains that several rows or parts measure: ``mean`` over all their rows, ``first`` takes the rows of the first
-    #: part that has the strain, ``refuse`` has every strain in one row only
-    replicates: Annotated[str, one_of("mean", "first", "refuse")] = "mean"
+    replicates: Replicates = "mean"  #: strains that several rows or parts measure: ``mean`` over all, or ``refuse``
 
     def validate(self) -> None:
         """Check the parts, each as if it were alone.
@@ -91,29 +88,20 @@ def load_union(config: UnionConfig, raw: str | None = None) -> Strains:
         ConfigError: a key is wrong.
         DataError: a file is missing or unusable, or strains are to be refused.
     """
-    config.validate()
-    parts = [
-        _renamed(
-            measure_csv(part.csv, raw) if part.name == CSV else measure_laboratory(part.name, part.laboratory, raw),
-            part.phenotypes,
-        )
-        for part in config.parts
-    ]
+    parts = [_renamed(measure(part.name, part.csv, part.laboratory, raw), part.phenotypes) for part in config.parts]
     rows = concatenate(parts, _provenance(config, parts))
     part_of = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     keys = strain_numbers(rows)
-    # Rows are in the order of their parts, so that the last one to be written is the first part of a strain.
-    first_part = np.empty(int(keys.max(initial=-1)) + 1, dtype=np.int64)
-    first_part[keys[::-1]] = part_of[::-1]
+    first_part = part_of[np.unique(keys, return_index=True)[1]]  # rows are in the order of their parts
     shared = np.bincount(keys[part_of != first_part[keys]], minlength=len(first_part)) > 0
+    copies = _listed_before(rows, keys, part_of, shared)
     rows = counted(rows, strains_in_several_parts=int(shared.sum()))
-    if config.replicates == "first":
-        later = part_of != first_part[keys]
-        rows = keep(rows, ~later, rows_of_later_parts=int(later.sum()))
-    else:
-        copies = _listed_before(rows, keys, part_of, shared)
-        rows = keep(rows, ~copies, rows_identical_in_another_part=int(copies.sum()))
-    return merge_replicates(rows, REFUSE if config.replicates == REFUSE else MEAN)
+    return merge_replicates(keep(rows, ~copies, rows_identical_in_another_part=int(copies.sum())), config.replicates)
+
+
+def measure(name: str, csv: CsvConfig, laboratory: LaboratoryConfig, raw: str | None) -> Strains:
+    """Read the rows of a table of one's own, or of the laboratory screen of this name."""
+    return measure_csv(csv, raw) if name == CSV else measure_laboratory(name, laboratory, raw)
 
 
 def _renamed(rows: Strains, names: Mapping[str, str]) -> Strains:

@@ -11,9 +11,8 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from dglcell.data.sources import laboratory
+from dglcell.data.sources import SourceConfig, laboratory, load_source
 from dglcell.data.sources.config import LaboratoryConfig
-from dglcell.data.sources.laboratory import load_laboratory
 from dglcell.data.strains import Strains
 
 Cell = str | float
@@ -117,4 +116,4 @@ def read(
         for (key, table), number in zip(screen.tables.items(), declared, strict=True)
     }
     monkeypatch.setitem(laboratory.LABORATORIES, name, replace(screen, tables=tables))
-    return load_laboratory(name, LaboratoryConfig(**options), str(folder))
+    return load_source(SourceConfig(name, laboratory=LaboratoryConfig(**options)), str(folder))

@@ -10,7 +10,8 @@ import pytest
 
 from dglcell.cli import main
 from dglcell.data.changes import activity_of
-from dglcell.data.sources.csv_table import CsvConfig, load_csv
+from dglcell.data.sources import SourceConfig, load_source
+from dglcell.data.sources.config import CsvConfig
 from dglcell.errors import DataError, GenotypeError
 from dglcell.files.atomic import no_formula
 from tests.data.sources.sga_tables import write_xlsx
@@ -98,13 +99,13 @@ def test_how_much_of_a_gene_is_lost_is_no_phenotype(
     assert message in said
     assert "do:       write what is left, e.g. 0.3 for a knockdown of 70 %, into a column `activities`" in said
     with pytest.raises(DataError, match=re.escape(message)):
-        load_csv(CsvConfig(path="t.csv", genes=["gene_1"], phenotypes={"x": column}))
+        load_source(SourceConfig("csv", csv=CsvConfig("t.csv", ["gene_1"], {"x": column})))
 
 
 @pytest.mark.parametrize("column", ["growth", "growth inhibition", "kda", "fitness"])
 def test_other_columns_are_phenotypes(column: str, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(f"gene_1,{column}\nb0008,1.5\nb0114,2.5\n")
-    strains = load_csv(CsvConfig(path=str(tmp_path / "t.csv"), genes=["gene_1"], phenotypes={"x": column}))
+    strains = load_source(SourceConfig("csv", csv=CsvConfig(str(tmp_path / "t.csv"), ["gene_1"], {"x": column})))
     assert strains.phenotypes["x"].tolist() == [1.5, 2.5]
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from dglcell.data.sources import SourceConfig, list_sources, load_source
 from dglcell.data.sources.config import CsvConfig
-from dglcell.data.sources.csv_table import load_csv
 from dglcell.data.sources.text_table import read_rows
+from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
 from tests.data.sources.sga_tables import write_xlsx
 
@@ -27,6 +27,10 @@ def write(folder: Path, text: str, name: str = "t.csv") -> str:
     path = folder / name
     path.write_text(text)
     return str(path)
+
+
+def load_csv(config: CsvConfig) -> Strains:
+    return load_source(SourceConfig("csv", csv=config))
 
 
 def config(path: str, **options: Any) -> CsvConfig:

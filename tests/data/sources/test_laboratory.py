@@ -12,7 +12,7 @@ import pytest
 
 from dglcell.data.sources import SourceConfig, laboratory, load_source
 from dglcell.data.sources.config import LaboratoryConfig
-from dglcell.data.sources.laboratory import LABORATORIES, CsvScreen, load_laboratory
+from dglcell.data.sources.laboratory import LABORATORIES, CsvScreen
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
 from dglcell.files.atomic import sha256_file
@@ -26,7 +26,8 @@ def small(name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *
     path.write_bytes(gzip.compress(text.encode()))
     declared = replace(table, file=replace(table.file, sha256=sha256_file(path), content=None))
     monkeypatch.setitem(laboratory.LABORATORIES, name, replace(LABORATORIES[name], tables={"all": declared}))
-    return load_laboratory(name, LaboratoryConfig(**options), str(folder))  # type: ignore[arg-type]
+    config = LaboratoryConfig(**options)  # type: ignore[arg-type]
+    return load_source(SourceConfig(name, laboratory=config), str(folder))
 
 
 KUZMIN = """q1,q2,array_orf,kind,score,p,fitness,fitness_sd,query,array
@@ -82,7 +83,7 @@ def test_another_file_under_the_same_name_is_refused(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(b"gene_a,gene_b,s_score\nA,B,1\n"))
     message = r"is not the file it should be\n.*sha256(.|\n)*0a916087(.|\n)*remove it"
     with pytest.raises(DataError, match=message):
-        load_laboratory("collins2007", LaboratoryConfig(), str(tmp_path))
+        load_source(SourceConfig("collins2007"), str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -163,13 +163,6 @@ def test_strains_of_both_parts_once_each(folder: Path) -> None:
     assert expected.items() <= provenance.counts.items()
 
 
-def test_the_first_part_comes_first(folder: Path) -> None:
-    table = load_source(union(replicates="first"), str(folder))
-    np.testing.assert_allclose(table.phenotypes["trigenic_interaction"], [-0.1, 0.1, 0.2, 0.4], rtol=1e-6)
-    assert table.provenance.counts["rows_of_later_parts"] == 2
-    assert table.of_kind("replicates") == {}
-
-
 def test_strains_of_both_parts_are_refused_on_request(folder: Path) -> None:
     with pytest.raises(DataError, match=rf"'union': a strain has several rows\n.*{C}, {B}, {A}\n"):
         load_source(union(replicates="refuse"), str(folder))
@@ -209,13 +202,13 @@ def test_parts_are_a_list_in_yaml(tmp_path: Path) -> None:
     assert isinstance(first, PartConfig)
     assert (first.laboratory.kind, second.laboratory.deletions_only) == ("trigenic", True)
     assert store_path(config).name.startswith("union-")
-    other = load_config(path, ["data.source.union.replicates=first"])
+    other = load_config(path, ["data.source.union.replicates=refuse"])
     assert store_path(other) != store_path(config)
 
 
 WRONG = [
     ("kind: trigenic, deletions_only", "kinds: trigenic, deletions_only", r"unknown key .*parts\[1\].laboratory.kinds"),
-    ("replicates: mean", "replicates: both", r"union.replicates` is unknown\n.*both\n.*mean, first"),
+    ("replicates: mean", "replicates: both", r"union.replicates` is unknown\n.*both\n.*mean, refuse"),
     (
         "only: true",
         "only: true, replicates: refuse",

@@ -15,9 +15,7 @@ import pytest
 
 from dglcell.cli import main
 from dglcell.data.report import format_stats
-from dglcell.data.sources import laboratory, list_sources, screen_sga
-from dglcell.data.sources.config import LaboratoryConfig
-from dglcell.data.sources.laboratory import load_laboratory
+from dglcell.data.sources import SourceConfig, laboratory, list_sources, load_source, screen_sga
 from dglcell.data.sources.screen_sga import FoundTable, RawTable, parse_strain, read_sga, strain_genes
 from dglcell.data.store import build_store
 from dglcell.errors import DataError
@@ -444,7 +442,7 @@ def test_the_command_line_fetches_lists_and_tells_how_a_file_is_trusted(
     assert {info.name: info.available for info in list_sources(raw)}["kuzmin2018"]
     assert main(["data", "list", "--raw", raw]) == 0
     assert re.search(r"^kuzmin2018 .* 90  here$", capsys.readouterr().out, re.M)
-    trust = load_laboratory("kuzmin2018", LaboratoryConfig(), raw).provenance.parameters["raw_files"]
+    trust = load_source(SourceConfig("kuzmin2018"), raw).provenance.parameters["raw_files"]
     assert trust[path.name] == f"sha256 {SHA256[:12]} (as recorded when it was downloaded)"
 
 
