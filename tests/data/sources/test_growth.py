@@ -78,14 +78,6 @@ def test_a_reaction_is_as_strong_as_its_best_complex(
     assert {int(code) % len(texts): activities[code // len(texts)] for code in found} == expected
 
 
-def test_reactions_with_equal_rules_are_one() -> None:
-    model = load_model("textbook")
-    rules = KnockoutRules.of(model)
-    assert len(rules.genes) == 137
-    assert sum(map(len, rules.reactions)) == sum(bool(r.gene_reaction_rule) for r in model.reactions)
-    assert len(rules.rules) < sum(map(len, rules.reactions))
-
-
 # The mathematics of genetic interactions.
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 from collections.abc import Iterator, Mapping
@@ -18,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.data.columns import COVARIATE
-from dglcell.data.sources import fba
+from dglcell.data.sources import SourceConfig, fba, load_source
 from dglcell.data.sources.config import InSilicoConfig
 from dglcell.data.sources.fba import FluxSolver
 from dglcell.data.sources.growth import lethal
-from dglcell.data.sources.insilico import gene_sets, load_insilico, progress_bars
+from dglcell.data.sources.insilico import gene_sets, load_insilico
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
 from dglcell.graph.metabolism import enzyme_complexes
@@ -61,13 +60,6 @@ def test_refused(options: dict[str, object], message: str) -> None:
 # Which strains a screen lists.
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-@pytest.mark.parametrize("genes", [3, 4, 11])
-def test_all_sets_in_lexicographic_order(genes: int, size: int) -> None:
-    sets = gene_sets(genes, size, "all", np.random.default_rng(0), key="k")
-    assert [tuple(row) for row in sets.tolist()] == list(itertools.combinations(range(genes), size))
-
-
 @given(st.integers(3, 40), st.integers(2, 3), st.integers(1, 200), st.integers(0, 9))
 def test_sampled_sets_are_distinct_sets(genes: int, size: int, count: int, seed: int) -> None:
     count = min(count, math.comb(genes, size))
@@ -75,21 +67,6 @@ def test_sampled_sets_are_distinct_sets(genes: int, size: int, count: int, seed:
     assert len({tuple(row) for row in sets.tolist()}) == len(sets) == count
     assert (np.diff(sets, axis=1) > 0).all()
     assert 0 <= sets.min() <= sets.max() < genes
-
-
-# Progress of long computations where there is no terminal.
-
-
-def test_lines_are_logged_where_there_is_no_terminal(
-    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
-) -> None:
-    caplog.set_level("INFO", logger="dglcell")
-    with progress_bars() as begin:
-        advance = begin("linear programs", 12345)
-        advance()
-        assert caplog.messages == ["linear programs: 12,345"]
-    assert caplog.messages[1].startswith("done after ")
-    assert capsys.readouterr().err == ""
 
 
 # The in-silico screen against plain cobra.
@@ -174,12 +151,6 @@ def test_a_sampled_screen_agrees_with_the_full_one(full: Strains, row_of: dict[f
         np.testing.assert_allclose(values, full.phenotypes[name][rows], atol=1e-6)
 
 
-def test_samples_depend_on_the_seed_only() -> None:
-    one, again, other = (screen(pairs="100", triples="100", seed=seed) for seed in (0, 0, 1))
-    assert one.sha256 == again.sha256
-    assert not np.array_equal(one.targets, other.targets)
-
-
 def test_without_pairs_or_triples_there_are_no_interaction_columns() -> None:
     table = load_insilico(InSilicoConfig(pairs="none", triples="none"))
     assert list(table.phenotypes) == ["fitness"]
@@ -226,7 +197,8 @@ ACTIVITIES = [0.3, 0.0, 0.05, 1.0, 0.7]
 
 
 def screen(**options: object) -> Strains:
-    return load_insilico(InSilicoConfig(**{"processes": 1, "triples": "none", **options}))  # type: ignore[arg-type]
+    config = InSilicoConfig(**{"processes": 1, "triples": "none", **options})  # type: ignore[arg-type]
+    return load_source(SourceConfig(insilico=config))
 
 
 @pytest.fixture(scope="module")

@@ -348,15 +348,6 @@ def test_a_spreadsheet_with_a_title_above_its_header(tmp_path: Path) -> None:
         read_sga([found(write_xlsx(tmp_path / "n.xlsx", [title, ["a", "b"], ["c", 1.0]]))])
 
 
-def test_tables_follow_one_another(tmp_path: Path) -> None:
-    row = costanzo("YAL048C_sn1", "YBR001C_tsa100", "TSA26", 0.1, 0.2, 0.9, 0.03)
-    one, two = plain(tmp_path, text(sga.KUZMIN2018, ROWS)), plain(tmp_path, text(sga.COSTANZO2016, [row]), "u.txt")
-    rows, _ = read_sga([one, two])
-    assert rows["array"].tolist()[-1] == "YBR001C_tsa100"
-    assert rows["array_type"].tolist() == ["", "", "", "TSA26"]
-    np.testing.assert_allclose(rows["score"], [-0.05, -0.02, -0.1, 0.1], rtol=1e-6)
-
-
 LINES = text(sga.KUZMIN2018, ROWS).splitlines(keepends=True)
 BROKEN = [
     ("".join(LINES)[:-20], r"'t.tsv', line 4: not as many cells as in the header\n.*got: +7\n.*12\n.*cut off"),
@@ -444,15 +435,3 @@ def test_the_command_line_fetches_lists_and_tells_how_a_file_is_trusted(
     assert re.search(r"^kuzmin2018 .* 90  here$", capsys.readouterr().out, re.M)
     trust = load_source(SourceConfig("kuzmin2018"), raw).provenance.parameters["raw_files"]
     assert trust[path.name] == f"sha256 {SHA256[:12]} (as recorded when it was downloaded)"
-
-
-def test_the_command_line_says_what_to_do_without_a_connection(
-    offered: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    offered.shutdown()
-    offered.server_close()
-    assert main(["data", "fetch", "kuzmin2018", "--raw", str(tmp_path)]) == 2
-    printed = capsys.readouterr().err
-    for said in (offered.url("good"), str(tmp_path / "interactions" / "kuzmin2018_Data_S1.tsv")):
-        assert said in printed
-    assert "Traceback" not in printed
