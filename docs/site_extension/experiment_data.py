@@ -68,7 +68,8 @@ def data(config: Config) -> str:
         tables = config.data.source.laboratory.tables or list(screen.tables)
         whole = [screen.tables[key].file for key in tables if key in screen.tables]
         files = [file for table in whole for file in (table.part, table, *table.copies) if file is not None]
-        items.append(_item(f"Strains {code(name)}", screen.description, screen.citation, screen.licence, files))
+        first = screen.files[0]
+        items.append(_item(f"Strains {code(name)}", screen.description, first.citation, first.licence, files))
     if config.data.source.name == "insilico":
         what = f"computed from the model {code(config.data.source.insilico.model)} by flux balance analysis"
         items.append(_item("Strains", what, "Orth, Thiele & Palsson 2010, Nat Biotechnol 28:245", "", []))
