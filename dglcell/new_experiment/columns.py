@@ -125,19 +125,14 @@ def _activity_columns(rows: Rows, genes: Sequence[str]) -> list[str]:
         numbers, _ = read_numbers(cells.str.removesuffix("%").str.replace(",", "."), ".", ())
         largest = np.fmax.reduce(numbers, initial=0.0)
         if largest > STRONGEST or cells.str.endswith("%").any() or named[2]:
-            raise DataError(
-                f"'{rows.file}': activities look like percent",
-                got=f"up to {largest:g} in column '{name}'",
-                expected="0 for a deletion, 0.3 for a knock-down to 30 %, 1 for the wild type",
-                do="divide them by 100; or use `--activities COLUMN …` if they are multiples of the wild type",
-            )
+            got, expected = f"up to {largest:g} in column '{name}'", "0 for a deletion, 0.3 for a knock-down to 30 %"
+            do = "divide them by 100; or use `--activities COLUMN …` if they are multiples of the wild type"
+            raise DataError(f"'{rows.file}': activities look like percent", got=got, expected=expected, do=do)
     if found and len(found) != len(genes):
-        raise DataError(
-            f"'{rows.file}': the columns of activities do not fit the columns of genes",
-            got=f"{listing(found)} beside {listing(genes)}",
-            expected="a column of activities for each column of genes, in the same order",
-            do="name them with `--activities COLUMN …`, or give `--activities` alone if they are none",
-        )
+        what, got = "the columns of activities do not fit the columns of genes", f"{listing(found)}; {listing(genes)}"
+        expected = "a column of activities for each column of genes, in the same order"
+        do = "name them with `--activities COLUMN …`, or give `--activities` alone if they are none"
+        raise DataError(f"'{rows.file}': {what}", got=got, expected=expected, do=do)
     return [*found]
 
 
@@ -169,12 +164,9 @@ def _phenotype_columns(rows: Rows, wanted: Wanted, others: Sequence[str]) -> tup
     constant = [name for name in found if np.fmin.reduce(cells[name][0]) == np.fmax.reduce(cells[name][0])]
     varied = [name for name in found if name not in constant]
     if constant and (asked or not varied):
-        raise DataError(
-            f"'{rows.file}': nothing can be learned from {listing(constant)}",
-            got=f"the same value in {count(len(rows.frame), 'row')}",
-            expected="strains that differ in their phenotype",
-            do="leave such columns out" if varied else "add strains with other values",
-        )
+        what, got = f"nothing can be learned from {listing(constant)}", f"the same value in {count(len(rows), 'row')}"
+        do = "leave such columns out" if varied else "add strains with other values"
+        raise DataError(f"'{rows.file}': {what}", got=got, expected="strains that differ in it", do=do)
     measured = asked or [name for name in varied if not BESIDE.fullmatch(name)] or varied
     beside = [name for name in varied if name not in measured]
     notes = [f"the same in all rows, so no phenotype: {listing(constant)}"] if constant else []

@@ -30,6 +30,9 @@ MOST_SIMULATED = 5_000
 """Most strains for which `init` asks for growth by flux balance analysis, which takes a minute or two."""
 
 
+OTHER_CELL = "choose another `--cell`, or give a table of other names of genes with `--aliases FILE`"
+
+
 def lacking_genes(table: Strains, cell: CellGraph) -> NDArray[np.bool_]:
     """Return which strains delete a gene that the cell graph lacks, [S] bool. These cannot train."""
     unknown = np.array([cell.genes.find(name) not in cell.genes for name in table.names], dtype=bool)
@@ -60,12 +63,9 @@ class Facts:
         """Collect the facts about a table; what is left of genes is learned from ``activity_from``, unless rare."""
         kept = ~lacking_genes(table, cell)
         if not kept.any():
-            raise DataError(
-                "every strain deletes a gene that the cell graph lacks",
-                got=listing(name for name in table.names if cell.genes.find(name) not in cell.genes),
-                expected="names like " + cell.genes.examples(),
-                do="choose another `--cell`, or give a table of other names of genes with `--aliases FILE`",
-            )
+            what, expected = "every strain deletes a gene that the cell graph lacks", cell.genes.examples()
+            got = listing(name for name in table.names if cell.genes.find(name) not in cell.genes)
+            raise DataError(what, got=got, expected=f"names like {expected}", do=OTHER_CELL)
         deletions = table.num_deletions[kept]
         labels = [values[kept & ~np.isnan(values)] for values in table.phenotypes.values()]
         classes = all(set(np.unique(values)) <= {0.0, 1.0} for values in labels)

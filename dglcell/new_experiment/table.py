@@ -24,6 +24,7 @@ from dglcell.graph.names import named_aliases, way_out
 from dglcell.graph.vocabulary import AliasTable, form_of
 from dglcell.new_experiment.cell import Wanted, choose_aliases, names_to_fetch, with_catalogue
 from dglcell.new_experiment.columns import ALLELES, about_words, find_columns
+from dglcell.new_experiment.settings import OTHER_CELL
 
 ALL_WILD_TYPE = "no column of genes was found, so all rows are the wild type; `--genes COLUMN` names one"
 
@@ -61,13 +62,9 @@ def read_own_table(wanted: Wanted, cell: CellGraph) -> OwnTable:
         found = find_measured(rows, config, aliases, cell.genes)
     unknown = found.changes.unknown(cell.genes)
     if unknown and len(unknown) == len(found.changes.meant):
-        otherwise = "choose another `--cell`, or give a table of other names of genes with `--aliases FILE`"
-        raise DataError(
-            "the cell graph has none of the genes that are deleted",
-            got=listing(unknown),
-            expected="names like " + cell.genes.examples(),
-            do=way_out(unknown, cell.genes) or "; ".join([*names_to_fetch(cell, wanted), otherwise]),
-        )
+        do = way_out(unknown, cell.genes) or "; ".join([*names_to_fetch(cell, wanted), OTHER_CELL])
+        what, expected = "the cell graph has none of the genes that are deleted", f"names like {cell.genes.examples()}"
+        raise DataError(what, got=listing(unknown), expected=expected, do=do)
     if issues := _issues(found, config, wanted, cell):
         if (clean := wanted.write_clean) is None:
             raise IssuesError(rows, issues, *_advice(rows, issues, found, config, wanted, cell))

@@ -141,9 +141,8 @@ class PublishedFile:
             f"raw file '{self.path}' not found",
             got=f"it is neither in the working folder nor in the raw folder '{raw_folder(raw)}'",
             expected=f"{'the table made' if self.made else 'the file'} from {sources}",
-            do=f"where there is internet access, `dglcell data fetch {self.path}` downloads it, and `dglcell data "
-            "fetch --all` with the experiment's file all that it reads; or set "
-            f"`{RAW_VARIABLE}` (or pass `--raw`) to the folder that holds it",
+            do=f"`dglcell data fetch {self.path}` downloads it, and `dglcell data fetch --all EXPERIMENT` all that one "
+            f"reads; or set `{RAW_VARIABLE}` (or pass `--raw`) to the folder that holds it",
         )
 
     def check(self, path: Path) -> Found:
@@ -173,22 +172,19 @@ class PublishedFile:
         if self.made is not None:
             return self._make(self.made, folder)
         if self.member:
-            archive = self.downloads[0].fetch(folder).path
-            return self._keep(folder, self.member, self.urls[0], lambda to: extract(archive, self.member, to))
-        sources = [(file, url) for file in (self, *self.copies) for url in file.urls]
-        for number, (file, url) in enumerate(sources, start=1):
-            try:
-                return file._keep(folder, url, url, partial(download, url, folder / file.path))
-            except DataError as error:
-                if number == len(sources):
-                    raise
+            with open_member(self.downloads[0].fetch(folder).path, self.member) as content:
+                return self._keep(folder, self.member, self.urls[0], lambda to: _copy(content, to))
+        error: DataError | None = None
+        for source, url in ((file, url) for file in (self, *self.copies) for url in file.urls):
+            if error is not None:
                 log.warning("%s\nthe next address is tried", error)
-        raise DataError(
-            f"'{self.path}' cannot be downloaded",
-            got="no address: it was made to order, or by hand",
-            expected=f"the file at '{folder / self.path}'",
-            do="put it there; `dglcell data list` says where it came from",
-        )
+            try:
+                return source._keep(folder, url, url, partial(download, url, folder / source.path))
+            except DataError as failed:
+                error = failed
+        do = "put it there; `dglcell data list` says where it came from"
+        what, got = f"'{self.path}' cannot be downloaded", "no address: it was made to order, or by hand"
+        raise error or DataError(what, got=got, expected=f"the file at '{folder / self.path}'", do=do)
 
     def _locate(self, raw: str | Path | None) -> tuple[PublishedFile, Path] | None:
         for file in filter(None, (self.part, self, *self.copies)):
@@ -204,12 +200,9 @@ class PublishedFile:
         content = convert(recipe.convert, originals, recipe.arguments)
         sha256 = hashlib.sha256(content).hexdigest()
         if self.content not in (None, sha256):
-            raise DataError(
-                f"'{self.path}' was made from the right files, but is not the table it should be",
-                got=f"{len(content):,} bytes, sha256 {sha256}",
-                expected=f"sha256 {self.content}",
-                do="install the newest pandas and rdata, and try again; or report it with their versions",
-            )
+            what = f"'{self.path}' was made from the right files, but is not the table it should be"
+            do = "install the newest pandas and rdata, and try again; or report it with their versions"
+            raise DataError(what, got=f"sha256 {sha256}", expected=f"sha256 {self.content}", do=do)
         # Without a time in it, the same table has the same bytes.
         return self._keep(folder, self.path, None, lambda to: to.write_bytes(gzip.compress(content, mtime=0)))
 
@@ -245,9 +238,8 @@ class PublishedFile:
                 what = f"'{target}' is not the file that was fetched on {record['fetched']}"
                 do += f"; if the publisher has replaced the file and you accept it, remove '{record_path(target)}'"
         if found != expected:
-            raise DataError(
-                what, got=f"sha256 {found}, {at.stat().st_size:,} bytes", expected=f"sha256 {expected}{size}", do=do
-            )
+            got = f"sha256 {found}, {at.stat().st_size:,} bytes"
+            raise DataError(what, got=got, expected=f"sha256 {expected}{size}", do=do)
         return Found(self, target, sha256, trust)
 
 
@@ -271,12 +263,8 @@ def check_address(url: str) -> None:
     if address.scheme not in ("https", "http") or not address.hostname:
         raise DataError("this is no address to download from", got=url, expected="https://…")
     if address.scheme == "http" and address.hostname not in ("127.0.0.1", "::1", "localhost"):
-        raise DataError(
-            f"{url} is not secure",
-            got="plain http: anyone on the way could send another file",
-            expected="https",
-            do="download the file yourself, look at it, and put it into the raw folder",
-        )
+        got, do = "plain http: anyone on the way could send another file", "download the file yourself, look at it, and"
+        raise DataError(f"{url} is not secure", got=got, expected="https", do=f"{do} put it into the raw folder")
 
 
 def download(url: str, target: Path, to: Path) -> None:
@@ -315,12 +303,9 @@ def download(url: str, target: Path, to: Path) -> None:
                 log.warning("%s broke off; it is tried again", url)
                 time.sleep(wait)
                 continue
-            raise DataError(
-                f"'{target.name}' cannot be downloaded",
-                got=str(error) or type(error).__name__,
-                expected=f"a file at {url}",
-                do=f"on a machine with internet access, download that address and put the file at '{target}'",
-            ) from error
+            do = f"on a machine with internet access, download that address and put the file at '{target}'"
+            what, got = f"'{target.name}' cannot be downloaded", str(error) or type(error).__name__
+            raise DataError(what, got=got, expected=f"a file at {url}", do=do) from error
 
 
 def _content_sha256(at: Path, target: Path) -> str:
@@ -363,12 +348,8 @@ def open_member(archive: Path, name: str) -> Iterator[IO[bytes]]:
         found = [path for path in names if path.rpartition("/")[2] == name]
         if len(found) == 1:
             return found[0]
-        raise DataError(
-            f"archive '{archive.name}' holds {len(found)} files called '{name}'",
-            got=listing(names) or "an empty archive",
-            expected="one",
-            do="download it again, or unpack the right file by hand",
-        )
+        what, do = f"archive '{archive.name}' holds {len(found)} files called '{name}'", "download it again"
+        raise DataError(what, got=listing(names) or "an empty archive", expected="one", do=do)
 
     try:
         if archive.suffix == ".zip":
@@ -384,9 +365,8 @@ def open_member(archive: Path, name: str) -> Iterator[IO[bytes]]:
         raise DataError(f"'{archive}' is not a whole archive", got=str(error), do=remedy) from error
 
 
-def extract(archive: Path, name: str, target: Path) -> None:
-    """Copy a file out of an archive."""
-    with open_member(archive, name) as source, open(target, "wb") as copy:
+def _copy(source: IO[bytes], target: Path) -> None:
+    with open(target, "wb") as copy:
         shutil.copyfileobj(source, copy)
 
 

@@ -74,16 +74,6 @@ def test_columns_are_found_and_the_file_is_valid(written: tuple[str, Path]) -> N
     assert (csv.genes, csv.phenotypes) == (["gene_1", "gene_2"], {"growth": "growth"})
 
 
-def test_the_schedule_follows_from_the_strains_that_train(table: Path) -> None:
-    genes = load_cell("quickstart").genes.names[:100]
-    rows = [f"{gene},{0.5 + i / 1000}" for i, gene in enumerate([*genes, *map("b9{:03d}".format, range(900))])]
-    table.write_text("gene_1,growth\n" + "\n".join(rows) + "\n")
-    said = write_experiment(wanted(table))
-    assert "strains     1,000, phenotypes growth" in said
-    assert "epochs of about 70 strains in batches of 8" in said
-    assert load_config(Path("mine.yaml")).split.fractions == [0.7, 0.15, 0.15]
-
-
 def test_answers_make_the_same_as_options(table: Path) -> None:
     answers = iter(["strains.csv", "textbook", ""])
     assert ask(Wanted(Path("mine.yaml")), lambda question: next(answers)) == wanted(table)

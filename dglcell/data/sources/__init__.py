@@ -28,6 +28,7 @@ from dglcell.graph.catalogue import MODELS
 from dglcell.graph.config import CellConfig
 from dglcell.graph.model_files import SHIPPED
 from dglcell.plugins import FORM, find_class, installed_names
+from dglcell.published.file import download_size
 
 __all__ = [
     "Computed",
@@ -193,11 +194,12 @@ def list_sources(raw: str | None = None) -> list[SourceInfo]:
         SourceInfo("union", "any", "the strains of several sources, genes matched by name", "", "theirs", "any", True),
     ]
     for name, screen in LABORATORIES.items():
-        file = screen.files[0]
-        size = "rows not counted" if screen.rows is None else f"{screen.rows:,} rows"
-        here = all(file.is_here(raw) for file in screen.files)
-        about = screen.description, file.citation, file.licence, size
-        found.append(SourceInfo(name, "yeast", *about, here, screen.download))
+        files, rows = screen.files, [table.rows for table in screen.tables.values()]
+        size = "rows not counted" if None in rows else f"{sum(map(int, filter(None, rows))):,} rows"
+        about = screen.description, files[0].citation, files[0].licence, size
+        to_fetch = [one for file in files for one in file.downloads] if all(file.downloads for file in files) else None
+        here, bytes_ = all(file.is_here(raw) for file in files), None if to_fetch is None else download_size(to_fetch)
+        found.append(SourceInfo(name, "yeast", *about, here, bytes_))
     return found
 
 

@@ -178,19 +178,6 @@ def lethal(fitness: NDArray[np.floating]) -> NDArray[np.bool_]:
 CHUNK = 16_384
 
 
-@dataclass(frozen=True)
-class Level:
-    """Hold the strains with k changed genes."""
-
-    sets: NDArray[np.int32]  #: [S, k] alleles, ascending within a row; rows distinct and in lexicographic order
-    solutions: NDArray[np.int64]  #: [S] index of each strain's solution
-    alleles: int  #: number of alleles, the base of the row keys
-
-    def find(self, sets: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Return the solutions of strains [M, k] of this level; alleles are ascending within a row."""
-        return self.solutions[np.searchsorted(row_keys(self.sets, self.alleles), row_keys(sets, self.alleles))]
-
-
 def row_keys(sets: NDArray[np.int32], alleles: int) -> NDArray[np.int64]:
     """Return one integer per row of [S, k], in lexicographic order; k is at most 3 for up to two million alleles."""
     keys = np.zeros(len(sets), dtype=np.int64)
@@ -207,7 +194,7 @@ def distinct_rows(sets: NDArray[np.int32], alleles: int) -> NDArray[np.int32]:
 
 
 class Growth:
-    """Solve levels and remember every blocked set.
+    """Solve strains level by level, and remember every blocked set.
 
     Attributes:
         rules: the rules that tell which reactions a gene set blocks.
@@ -225,6 +212,8 @@ class Growth:
         self._known: dict[Lost, int] = {}
         self._values = np.zeros(0)
         self._needs_CR = np.zeros((0, len(rules.rules)), dtype=np.uint8)
+        #: for each number of changed genes k the strains [S, k], as `distinct_rows` gives them, and their solutions [S]
+        self._levels = [(np.zeros((1, 0), dtype=np.int32), np.zeros(1, dtype=np.int64))]
         self._solve([WILD_TYPE], lambda: None)
         if not self.wild_type > problem.tolerance:
             do = "check the model's objective and exchange bounds"
@@ -240,23 +229,20 @@ class Growth:
         """Return growth of the wild type, in the units of the model's objective (1/h for a biomass reaction)."""
         return float(self._values[0])
 
-    @property
-    def root(self) -> Level:
-        """Return the level of the wild type."""
-        return Level(np.zeros((1, 0), dtype=np.int32), np.zeros(1, dtype=np.int64), self.rules.alleles)
+    def of(self, sets: NDArray[np.int32]) -> NDArray[np.float64]:
+        """Return growth of solved strains with alleles [S, k]: 0 if infeasible, NaN without an answer."""
+        return self._values[self._find(np.sort(sets, axis=1))]
 
-    def values(self, solutions: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return growth of strains by their solutions: 0 if infeasible, NaN without an answer."""
-        return self._values[solutions]
+    def _find(self, sets: NDArray[np.int32]) -> NDArray[np.int64]:
+        known, solutions = self._levels[sets.shape[1]]
+        return solutions[np.searchsorted(row_keys(known, self.rules.alleles), row_keys(sets, self.rules.alleles))]
 
-    def level(
-        self, sets: NDArray[np.int32], below: Level, begin: Callable[[int], Callable[[], None]] | None = None
-    ) -> Level:
-        """Solve growth of strains with one changed gene more than those of ``below``.
+    def add(self, sets: NDArray[np.int32], begin: Callable[[int], Callable[[], None]]) -> None:
+        """Solve growth of strains with one changed gene more than those that were added last.
 
         Args:
-            sets: [S, k] distinct rows as :func:`distinct_rows` gives them.
-            below: the level of k − 1 changed genes; holds all subsets of ``sets`` with k − 1 genes.
+            sets: [S, k] distinct rows as :func:`distinct_rows` gives them, all of whose subsets with k − 1 genes were
+                added before.
             begin: called with the number of linear programs; returns what to call after each.
         """
         solutions = np.full(len(sets), -1, dtype=np.int64)
@@ -265,7 +251,7 @@ class Growth:
         for start in range(0, len(sets), CHUNK):
             part = sets[start : start + CHUNK]
             left_SR = self.rules.left_of(part)
-            found = self._inherit(part, left_SR, below)
+            found = self._inherit(part, left_SR)
             solutions[start : start + CHUNK] = found
             still = np.flatnonzero(found < 0)
             open_rows.append(start + still)
@@ -274,16 +260,16 @@ class Growth:
         fresh = list(dict.fromkeys(one for one in lost if one not in self._known))
         self.counts["same_blocked_reactions"] += len(lost) - len(fresh)
         if fresh:
-            self._solve(fresh, begin(len(fresh)) if begin else lambda: None)
+            self._solve(fresh, begin(len(fresh)))
         solutions[np.concatenate(open_rows)] = [self._known[one] for one in lost]
-        return Level(sets, solutions, below.alleles)
+        self._levels.append((sets, solutions))
 
-    def _inherit(self, sets: NDArray[np.int32], left_SR: NDArray[np.uint8], below: Level) -> NDArray[np.int64]:
+    def _inherit(self, sets: NDArray[np.int32], left_SR: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Return a subset's solution that holds for the whole set too, [S], −1 where there is none."""
         found = np.full(len(sets), -1, dtype=np.int64)
         dead = lethal(self._values / self.wild_type)
         for left_out in range(sets.shape[1]):
-            parents = below.find(np.delete(sets, left_out, axis=1))
+            parents = self._find(np.delete(sets, left_out, axis=1))
             enough = (self._needs_CR[parents] <= left_SR).all(axis=1)
             holds = dead[parents] | (enough & ~np.isnan(self._values[parents]))
             found = np.where((found < 0) & holds, parents, found)

@@ -119,7 +119,7 @@ def _places(bases_NL: NDArray[np.int64], known_KL: NDArray[np.int64], apart: boo
     ``known_KL``, that a guide of them matches best, if that is at half of the positions or more, and else one with
     their most frequent bases. Numbers of bases are −1 where there is no guide.
     """
-    found_NL = np.repeat(known_KL[:1] if len(known_KL) else _most_frequent(bases_NL)[None], len(bases_NL), axis=0)
+    found_NL = np.repeat(known_KL[:1] if len(known_KL) else _most_frequent(bases_NL), len(bases_NL), axis=0)
     rows = np.flatnonzero(bases_NL[:, 0] >= 0)
     if not apart or not len(rows):
         return found_NL
@@ -129,9 +129,9 @@ def _places(bases_NL: NDArray[np.int64], known_KL: NDArray[np.int64], apart: boo
     known = len(known_KL)
     guides = np.concatenate([known_KL, bases_NL[rows]])
     differ = cdist(guides, guides, "hamming")
-    places = connected_components(differ <= FEW, directed=False)[1]
-    for place in np.unique(places[known:]):
-        members = np.flatnonzero(places[known:] == place)
+    places = connected_components(differ <= FEW, directed=False)[1][known:]
+    for place in np.unique(places):
+        members = np.flatnonzero(places == place)
         nearest = differ[known + members, :known].min(axis=0)
         near = nearest.min(initial=1) <= HALF
         found_NL[rows[members]] = known_KL[nearest.argmin()] if near else _most_frequent(guides[known + members])
@@ -139,8 +139,8 @@ def _places(bases_NL: NDArray[np.int64], known_KL: NDArray[np.int64], apart: boo
 
 
 def _most_frequent(bases_NL: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the most frequent base at each position, [L]; the first in alphabetical order of equally frequent ones."""
-    return np.stack([(bases_NL == base).sum(axis=0) for base in range(len(BASES))]).argmax(axis=0)
+    """Return the most frequent base at each position, [1, L]; the first in alphabetical order of equal ones."""
+    return np.stack([(bases_NL == base).sum(axis=0) for base in range(len(BASES))]).argmax(axis=0)[None]
 
 
 def _distances(cells: Sequence[str], where: str) -> NDArray[np.generic]:

@@ -259,13 +259,11 @@ class Screen:
         self._reference = reference
         self._begin = begin
         self.genes, self.alleles = len(growth.rules.genes), growth.rules.alleles
-        self._levels = [growth.root]
         self._add(np.arange(self.alleles, dtype=np.int32)[:, None])
 
     def _add(self, sets: NDArray[np.int32]) -> None:
         kind = ("single", "double", "triple")[sets.shape[1] - 1]
-        begin = partial(self._begin, f"linear programs for {kind} deletions")
-        self._levels.append(self._growth.level(sets, self._levels[-1], begin))
+        self._growth.add(sets, partial(self._begin, f"linear programs for {kind} deletions"))
 
     def solve(self, design: Design) -> None:
         """Solve the strains of a design and all their subsets."""
@@ -275,12 +273,11 @@ class Screen:
         self._add(triples)
 
     def _fitness(self, sets: NDArray[np.int32]) -> Fitness:
-        values = self._growth.values(self._levels[sets.shape[1]].find(np.sort(sets, axis=1)))
-        return snap(values / self._reference, 0.0, self._growth.wild_type / self._reference)
+        return snap(self._growth.of(sets) / self._reference, 0.0, self._growth.wild_type / self._reference)
 
     def fitness(self, design: Design, *, wild_type: bool) -> NDArray[np.float32]:
         """Return fitness over singles, pairs and triples of a solved design, [S]; the wild type may come first."""
-        strains = (self._levels[0].sets, *design) if wild_type else design
+        strains = (np.zeros((1, 0), dtype=np.int32), *design) if wild_type else design
         return np.concatenate([self._fitness(sets) for sets in strains]).astype(np.float32)
 
     def phenotypes(self, design: Design) -> dict[str, NDArray[np.float32]]:

@@ -16,7 +16,7 @@ from dglcell.data.sources.screen_sga import FoundTable, RawTable, SgaScreen
 from dglcell.data.sources.text_table import read_rows
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
-from dglcell.published.file import FILES, PublishedFile, download_size, format_hash, read_declarations
+from dglcell.published.file import FILES, PublishedFile, format_hash, read_declarations
 
 KIND = "kind"
 
@@ -76,18 +76,6 @@ class Laboratory:
     def files(self) -> list[PublishedFile]:
         """Return the files of all tables."""
         return [table.file for table in self.tables.values()]
-
-    @property
-    def rows(self) -> int | None:
-        """Return the number of rows of all tables; None where that is not known of one."""
-        rows = [table.rows for table in self.tables.values()]
-        return None if None in rows else sum(number or 0 for number in rows)
-
-    @property
-    def download(self) -> int | None:
-        """Return the bytes to fetch: 0 where a size is not known, None where nothing can be fetched."""
-        whole = all(file.downloads for file in self.files)
-        return download_size(download for file in self.files for download in file.downloads) if whole else None
 
 
 def _laboratory(fields: dict[str, Any]) -> Laboratory:

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -139,24 +138,17 @@ def _text_rows(path: Path) -> Numbered:
 
 def _parquet(path: Path) -> Numbered:
     pa, pq = import_pyarrow()
-
-    def texts(column: Any) -> list[str]:
-        # Dates and times are Arrow's text, because Arrow knows more years and zones than Python.
-        column = column.cast(pa.string()) if pa.types.is_temporal(column.type) else column
-        return ["" if cell is None else str(cell) for cell in column.to_pylist()]
-
     try:
         table = pq.read_table(path)
-        columns = [texts(column) for column in table.columns]
+        columns = [column.cast(pa.string()).fill_null("").to_pylist() for column in table.columns]
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         what = f"'{path.name}' is no whole Parquet file, or a column of it cannot be written as text"
         got = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(what, got=got, do="leave columns out that are no UTF-8 texts and numbers") from error
-    rows = [table.column_names, *map(list, zip(*columns, strict=True))]
-    for number, row in enumerate(rows, start=1):
-        if CONTROL.search("".join(row)):
-            raise DataError(f"'{path.name}', line {number}: a control character", do="mend or remove the row")
-    return list(enumerate(rows, start=1))
+    rows = list(enumerate([table.column_names, *map(list, zip(*columns, strict=True))], start=1))
+    if bad := next((number for number, row in rows if CONTROL.search("".join(row))), None):
+        raise DataError(f"'{path.name}', line {bad}: a control character", do="mend or remove the row")
+    return rows
 
 
 LOST = re.compile(

@@ -112,7 +112,7 @@ def read(
     screen = laboratory.LABORATORIES[name]
     declared = rows or [None] * len(screen.tables)
     tables = {
-        key: replace(table, file=replace(table.file, sha256=None, size=None), rows=number)
+        key: replace(table, file=replace(table.file, sha256=None, size=None, content=None), rows=number)
         for (key, table), number in zip(screen.tables.items(), declared, strict=True)
     }
     monkeypatch.setitem(laboratory.LABORATORIES, name, replace(screen, tables=tables))

@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import functools
 import gzip
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dglcell.data.sources import SourceConfig, laboratory, load_source
+from dglcell.data.sources import SourceConfig, load_source
 from dglcell.data.sources.config import LaboratoryConfig
 from dglcell.data.sources.laboratory import LABORATORIES, CsvScreen
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
-from dglcell.files.atomic import sha256_file
+from tests.data.sources.sga_tables import read
 
 
-def small(name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: object) -> Strains:
-    """Read ``text`` as the file of a screen."""
-    table = LABORATORIES[name].tables["all"]
-    path = folder / table.file.path
+def small(name: str, content: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Strains:
+    """Read a text as the file of a screen."""
+    path = folder / LABORATORIES[name].files[0].path
     path.parent.mkdir()
-    path.write_bytes(gzip.compress(text.encode()))
-    declared = replace(table, file=replace(table.file, sha256=sha256_file(path), content=None))
-    monkeypatch.setitem(laboratory.LABORATORIES, name, replace(LABORATORIES[name], tables={"all": declared}))
-    config = LaboratoryConfig(**options)  # type: ignore[arg-type]
-    return load_source(SourceConfig(name, laboratory=config), str(folder))
+    path.write_bytes(gzip.compress(content.encode()))
+    return read(name, folder, monkeypatch)
 
 
 KUZMIN = """q1,q2,array_orf,kind,score,p,fitness,fitness_sd,query,array
@@ -135,7 +130,7 @@ def test_real_file(name: str, raw: Path) -> None:
     assert len(table.names) == genes
     assert {key: int(np.isfinite(values).sum()) for key, values in table.phenotypes.items()} == phenotypes
     counts = table.provenance.counts
-    assert counts["rows"] + counts.get("rows_listed_before", 0) == LABORATORIES[name].rows
+    assert counts["rows"] + counts.get("rows_listed_before", 0) == LABORATORIES[name].tables["all"].rows
     assert table.provenance.citation
 
 
