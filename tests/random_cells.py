@@ -11,8 +11,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from dglcell.graph.cell import build_cell
-from dglcell.graph.config import CellConfig
+from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.resident import ResidentCell
 from dglcell.perturbation.genotype import GenotypeBatch
 

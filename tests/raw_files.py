@@ -13,7 +13,7 @@ from pathlib import Path
 import cobra
 
 from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS
-from dglcell.graph.config import CellConfig
+from dglcell.graph.cell import CellConfig
 
 GENES = (
     "Q0045", "YAL001C", "YAL002W", "YAL003W", "YAR002C-A", "YBL001C", "YBR001C", "YCL001W", "YDL227C", "YER001W",

@@ -14,8 +14,7 @@ from dglcell.cli import main
 from dglcell.config.read import load_config
 from dglcell.data.sources import SourceConfig, load_source
 from dglcell.errors import ConfigError
-from dglcell.graph.cell import build_cell
-from dglcell.graph.config import CellConfig
+from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.resident import ResidentCell
 from dglcell.losses.config import LOSSES
 from dglcell.models.cell_model import HeteroCell

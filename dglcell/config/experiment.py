@@ -29,7 +29,7 @@ from dglcell.data.config import NORMALISATIONS, SplitConfig, Unknown
 from dglcell.data.sources import ComputedConfig, SourceConfig
 from dglcell.data.sources.config import FbaConfig
 from dglcell.errors import ConfigError
-from dglcell.graph.config import CellConfig
+from dglcell.graph.cell import CellConfig
 from dglcell.losses.config import LOSSES, LossConfig, MaskedConfig
 from dglcell.models.config import MODELS, HeteroCellConfig, ModelConfig
 from dglcell.nn.config import AUTO_LINK

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from dglcell.checks import check_choice, check_values, must, one_of
 from dglcell.errors import ConfigError
-from dglcell.graph.tables import SEPARATORS, read_genome_table, read_gff, read_sgd_features
+from dglcell.graph.tables import SEPARATORS, EdgeTable, read_genome_table, read_gff, read_sgd_features, read_table
 from dglcell.graph.vocabulary import UNKNOWN_POLICIES, Vocabulary
 from dglcell.published.file import FILES, Found, PublishedFile, read_declarations
 
@@ -60,26 +60,19 @@ class NetworkConfig:
             do = f"or name a network of the catalogue in `{key}.source`; `dglcell data list` shows them"
             raise ConfigError(f"`{key}.path` is not set", expected="the path of an edge table", do=do)
         if len(self.columns) != 2:
-            what, expected = (
-                f"`{key}.columns` must name two columns",
-                "names from the header, or positions such as ['0', '1']",
-            )
-            raise ConfigError(what, got=list(self.columns), expected=expected)
-        for name in ("weight", "channels", "relation_column") if self.layout == GROUPS else ():
-            if own := getattr(self, name):
-                what = f"`{key}.{name}` does not apply to `layout: {self.layout}`"
-                raise ConfigError(what, got=own, do="remove the key, or the layout")
+            expected = "names from the header, or positions such as ['0', '1']"
+            raise ConfigError(f"`{key}.columns` must name two columns", got=list(self.columns), expected=expected)
+        for name in ("weight", "channels", "relation_column"):
+            if self.layout == GROUPS and (own := getattr(self, name)):
+                raise ConfigError(f"`{key}.{name}` does not apply to `layout: {self.layout}`", got=own)
         if self.channels and (self.relation_column or self.weight):
-            do = "give either score columns, or one weight column"
-            raise ConfigError(f"`{key}.channels` excludes `weight` and `relation_column`", do=do)
+            raise ConfigError(f"`{key}.channels` excludes `weight` and `relation_column`", do="leave one of them out")
         for name, value in (("min_weight", self.min_weight is not None), ("use_weights", self.use_weights)):
             if value and not (self.weight or self.channels):
-                expected = "`weight` or `channels` naming their columns"
-                raise ConfigError(f"`{key}.{name}` needs weights", expected=expected)
+                raise ConfigError(f"`{key}.{name}` needs weights", expected="their columns, in `weight` or `channels`")
         if self.header is None and all(column.isdecimal() for column in self.requested_columns()):
-            expected = "true if the first line names the columns, false if it holds data"
             what = f"`{key}.header` must be set when all columns are given by position"
-            raise ConfigError(what, expected=expected)
+            raise ConfigError(what, expected="true if the first line names the columns, false if it holds data")
 
     def requested_columns(self) -> list[str]:
         """Return every column that will be read."""
@@ -137,11 +130,12 @@ class NamedTable:
     file: PublishedFile  #: where the table is, and what is known of it
     source: NetworkSource | None = None  #: the catalogue's entry, if there is one
 
-    def provenance(self) -> dict[str, Any]:
-        """Return who made the table; empty for tables that are not in the catalogue."""
-        if self.source is None:
-            return {}
-        return {"source": self.config.source, **self.source.file.origin()}
+    def read(self, raw: str | None) -> tuple[EdgeTable, dict[str, Any]]:
+        """Return the rows, and which file they are from, who made it, and its hash; see `read_table` for errors."""
+        of, found = self.config, self.file.find(raw)
+        table = read_table(found.path, of.requested_columns(), of.separator, of.header, quotes=of.quotes is not False)
+        made = {"source": of.source, **self.source.file.origin()} if self.source else {}
+        return table.where(of.where), {**made, "path": of.path, **found.provenance()}
 
 
 def named_table(config: NetworkConfig, key: str) -> NamedTable:

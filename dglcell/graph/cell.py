@@ -1,4 +1,4 @@
-"""Build the cell graph that a configuration describes, write it, and read it back."""
+"""Define what an experiment says about its cell graph, build it, write it, and read it back."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,14 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 
+from dglcell.checks import Count, check_values, must, one_of
 from dglcell.errors import ConfigError, GraphError
 from dglcell.files.atomic import atomic_directory, find_raw, sha256_file
 from dglcell.files.untrusted import Sha256, UnreadableError, check_fields, read_json, read_npz
-from dglcell.graph.catalogue import GENE_SETS, provenance
+from dglcell.graph.catalogue import GENE_SETS, NamedTable, NetworkConfig, named_table, provenance
 from dglcell.graph.cell_graph import SCHEMA_VERSION, CellGraph, Edges, Rule
-from dglcell.graph.config import MODEL, UNION, CellConfig
-from dglcell.graph.gene_space import similar_relations
-from dglcell.graph.metabolism import Currency, Metabolism, derived_edges
+from dglcell.graph.gene_space import SimilarityConfig, similar_relations
+from dglcell.graph.media import MediaChanges
+from dglcell.graph.metabolism import CURRENCY_DEGREE, DERIVED, Currency, Metabolism, derived_edges
 from dglcell.graph.names import add_names, refuse_names, warn_of_strangers
 from dglcell.graph.networks import Network, network_edges, read_network
 from dglcell.graph.schema import (
@@ -32,16 +34,84 @@ from dglcell.graph.schema import (
     METABOLITE,
     REACTION,
     Relation,
+    check_relation_name,
     gene_relation,
 )
 from dglcell.graph.tables import read_aliases, read_column, read_gene_list, read_gff, read_sgd_features
-from dglcell.graph.vocabulary import REFUSE, AliasTable, Vocabulary
+from dglcell.graph.vocabulary import REFUSE, UNKNOWN_POLICIES, AliasTable, Vocabulary
 from dglcell.published.file import PublishedFile
 
 if TYPE_CHECKING:
     from dglcell.graph.resident_graph import Derivation
 
-__all__ = ["CellConfig", "CellGraph", "build_cell", "read_cell", "save_cell"]
+UNION, MODEL = "union", "model"
+
+
+Unknown = Annotated[str, one_of(*UNKNOWN_POLICIES)]
+Derived = Annotated[list[str], must(lambda of: {*of} <= {*DERIVED}, "names no relation", ", ".join(DERIVED))]
+
+
+@dataclass
+class CellConfig:
+    """Configure what the cell graph is made of. `dglcell data list` shows what the catalogue offers."""
+
+    model: str | None = None  # metabolic model: a name of the catalogue or of cobra, or a file that cobra reads
+    metabolism: bool = True  # include the model's reaction and metabolite nodes and their relations
+    networks: dict[str, NetworkConfig] = field(default_factory=dict)  # network name → edge table
+    lose_blocked: bool = False  # strains also lose reactions that carry no flux at steady state once others are lost
+    derived: Derived = field(default_factory=list)  # relations that are computed from the model alone
+    similarity: SimilarityConfig | None = None  # weighted edges between genes with similar neighbours, sets or vectors
+    currency_degree: Count = CURRENCY_DEGREE  # a metabolite of more reactions makes no metabolic neighbours
+    currency: list[str] = field(default_factory=list)  # if not empty: only these metabolites make no such neighbours
+    media: MediaChanges = field(default_factory=dict)  # medium → exchange reaction → largest uptake, in mmol/gDW/h
+    genes: str = UNION  # union (model, networks) | model | a gene set of the catalogue | path of a list, .gff or .tab
+    more_genes: str | None = None  # genes beside these: path of a list, or TABLE:COLUMN of a text table
+    unknown: Unknown = "refuse"  # names that are not among the genes, unless a network has its own key: refuse | drop
+    aliases: str | None = None  # other names of genes in networks: gene set of the catalogue, or path of a table, .gff
+    symmetrise: bool = True  # store both directions of each pair of an undirected network
+    self_loops: bool = False  # networks add a self-loop to every gene without one
+
+    def validate(self, key: str = "cell") -> None:
+        """Check the keys at ``key`` against each other."""
+        check_values(self, key)
+        if not self.model and not self.networks:
+            raise ConfigError(f"`{key}` is empty", expected=f"`{key}.model`, `{key}.networks`, or both")
+        if self.genes == MODEL and not self.model:
+            raise ConfigError(f"`{key}.genes: model` needs `{key}.model`", do="name a model or a gene list")
+        for name, of in (("lose_blocked", "reactions"), ("media", "exchange reactions")):
+            if getattr(self, name) and not (self.model and self.metabolism):
+                got = f"`{key}.model: {self.model or 'null'}`, `{key}.metabolism: {str(self.metabolism).lower()}`"
+                do = f"name a model and set `{key}.metabolism: true`, or leave `{key}.{name}` out"
+                raise ConfigError(f"`{key}.{name}` needs the {of} of a metabolic model", got=got, do=do)
+        if self.derived and not self.model:
+            do = f"name a metabolic model in `{key}.model`, or leave `{key}.derived` out"
+            raise ConfigError(f"`{key}.derived` needs `{key}.model`", got=list(self.derived), do=do)
+        if self.similarity is not None:
+            self.similarity.validate(f"{key}.similarity")
+        if not self.networks and not self.derived and not self.metabolism:
+            got, do = "metabolism: false, no networks, nothing derived", "or list networks or derived relations"
+            raise ConfigError(f"`{key}` gives no relations", got=got, do=f"set `{key}.metabolism: true`, {do}")
+        for name, table in self.tables(key).items():
+            where = f"{key}.networks.{name}"
+            table.config.validate(where)
+            if table.source and table.source.standard_names and not self.aliases:
+                what = f"`{where}.source: {table.config.source}` calls genes by their standard names"
+                expected = f"`{key}.aliases`, which leads from these to systematic names"
+                raise ConfigError(what, expected=expected, do=f"e.g. `{key}.aliases: sgd_r64_4_1`")
+            if not table.config.channels and not table.config.relation_column:
+                check_relation_name(name, where=where)
+
+    def tables(self, key: str = "cell") -> dict[str, NamedTable]:
+        """Return network name → its table, with what the catalogue and these keys say where it says nothing."""
+        found = {}
+        for name, network in self.networks.items():
+            table = named_table(network, f"{key}.networks.{name}")
+            unset = {
+                k: getattr(self, k) for k in ("symmetrise", "self_loops", "unknown") if getattr(table.config, k) is None
+            }
+            found[name] = dataclasses.replace(table, config=dataclasses.replace(table.config, **unset))
+        return found
+
 
 Named = Vocabulary | AliasTable
 Part = tuple[Relation, Edges, str]
@@ -68,8 +138,8 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
     known = {*aliases.targets, *of_model}  # these names stand for themselves
     if config.genes in GENE_SETS:
         known |= {*read(config.genes, read_gene_list)[0]}
-    tables = config.tables()
-    networks = {name: read_network(name, of, aliases, Vocabulary.of(known), raw) for name, of in tables.items()}
+    itself = Vocabulary.of(known)
+    networks = {name: read_network(name, of, aliases, itself, raw) for name, of in config.tables().items()}
     if config.genes == UNION:
         genes = _united(of_model, networks)
     elif config.genes == MODEL:
@@ -90,8 +160,7 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
         vocabularies |= of_metabolism
         origin["model"] = metabolism.provenance | counts
     for name, network in networks.items():
-        edges, counts = network_edges(network, tables[name].config, genes, config, f"cell.networks.{name}")
-        origin["networks"][name] = tables[name].provenance() | counts
+        edges, origin["networks"][name] = network_edges(network, genes, f"cell.networks.{name}")
         parts += [(gene_relation(of), ends, f"network '{name}'") for of, ends in edges.items()]
     if config.similarity is not None:
         given = {relation: ends for relation, ends, _ in parts}

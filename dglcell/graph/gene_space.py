@@ -16,7 +16,7 @@ from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.catalogue import GROUPS, NetworkConfig, named_table
 from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.graph.schema import GENE, Relation, check_relation_name, gene_relation
-from dglcell.graph.tables import read_table, read_vectors, refuse_strangers, standardised
+from dglcell.graph.tables import read_vectors, refuse_strangers, standardised
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 
 if TYPE_CHECKING:
@@ -154,21 +154,18 @@ def _set_profiles(
     from scipy import sparse
 
     named = named_table(config, f"{key}.sets")
-    config, found = named.config, named.file.find(raw)
-    columns, quotes = config.requested_columns(), config.quotes is not False
-    table = read_table(found.path, columns, config.separator, config.header, quotes=quotes).where(config.where)
+    config, (table, provenance) = named.config, named.read(raw)
     (members, rows), (sets, set_of) = table.text(config.columns[0]), table.text(config.columns[1], filled=False)
     names, ambiguous = aliases.resolve([name.removeprefix(config.strip_prefix) for name in members], genes)
     gene = np.where(np.isin(names, list(ambiguous)), -1, genes.indices(names))[rows]
     known = (gene >= 0) & (np.array([bool(name) for name in sets])[set_of])
     if not known.any():
-        refuse_strangers(f"`{key}.sets`: '{found.path.name}' names no gene", names, genes)
+        refuse_strangers(f"`{key}.sets`: '{table.path.name}' names no gene", names, genes)
     shape = len(genes), len(sets)
     profiles = sparse.csr_array((np.ones(known.sum()), (gene[known], set_of[known])), shape=shape)
     profiles.data[:] = 1  # a gene that a set names twice is in it once
     weight = np.log(len(genes) / np.maximum(profiles.sum(axis=0), 1))
-    provenance = {"path": config.path, **found.provenance(), **named.provenance(), "rows": len(table)}
-    return _of_length_one(sparse.csr_array(profiles.multiply(weight[None]))), provenance
+    return _of_length_one(sparse.csr_array(profiles.multiply(weight[None]))), provenance | {"rows": len(table)}
 
 
 def _of_length_one(profiles: csr_array) -> csr_array:

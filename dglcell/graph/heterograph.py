@@ -126,69 +126,64 @@ def _of_edges(
 ) -> Heterograph:
     """Read lists of edges; ends are numbers, or names, which are numbered in the order of the alphabet."""
     given = {relation: _columns(relation, edges) for relation, edges in relations.items()}
+    ends = [pair for relation, (src, dst, _) in given.items() for pair in ((relation[0], src), (relation[2], dst))]
     named: dict[str, set[str]] = {}
-    for relation, (src, dst, _) in given.items():
-        for node_type, end in ((relation[0], src), (relation[2], dst)):
-            if isinstance(end, list) and node_type not in names:
-                named.setdefault(node_type, set()).update(end)
+    for node_type, end in ends:
+        if end.dtype == object and node_type not in names:
+            named.setdefault(node_type, set()).update(end)
     known = {**{node_type: Vocabulary.of(of) for node_type, of in named.items()}, **names}
     sizes = {node_type: len(of) for node_type, of in known.items()} | dict(num_nodes)
-    ends: dict[Relation, tuple[Tensor, Tensor]] = {}
-    for relation, (src, dst, _) in given.items():
-        ends[relation] = _numbers(relation[0], src, known), _numbers(relation[2], dst, known)
-        for node_type, end in zip((relation[0], relation[2]), ends[relation], strict=True):
-            if node_type not in known and node_type not in num_nodes:
-                sizes[node_type] = max(sizes.get(node_type, 0), int(end.max()) + 1 if len(end) else 0)
+    for node_type, end in ends:
+        if node_type not in known and node_type not in num_nodes:
+            sizes[node_type] = max(sizes.get(node_type, 0), int(end.max(initial=-1)) + 1)
     found = Heterograph(sizes, {}, known)
-    for relation, both in ends.items():
-        weight = given[relation][2]
+    for relation, (src, dst, weight) in given.items():
+        both = [torch.from_numpy(_numbers(*pair, known)) for pair in ((relation[0], src), (relation[2], dst))]
         _add(found, relation, both, {} if weight is None else {WEIGHT: weight}, WEIGHT)
     return found
 
 
-def _columns(relation: Any, edges: Any) -> tuple[Tensor | list[str], Tensor | list[str], Tensor | None]:
-    """Return sources, destinations and weights of a relation, as they are given: numbers or names."""
+def _columns(relation: Any, edges: Any) -> tuple[NDArray[Any], NDArray[Any], Tensor | None]:
+    """Return sources, destinations and weights of a relation; ends are [E] int64, or names as objects."""
     if not (isinstance(relation, tuple) and len(relation) == 3 and all(isinstance(name, str) for name in relation)):
         expected = '(source type, name, destination type), e.g. ("user", "likes", "item")'
         raise GraphError("a relation is named by three texts", got=repr(relation), expected=expected)
+    weight = None
     if hasattr(edges, "columns"):
         if not {"source", "target"} <= {*edges.columns}:
             what = f"the table of relation {relation} lacks columns"
             raise GraphError(what, got=listing(edges.columns), expected="source, target")
-        weight = torch.as_tensor(edges[WEIGHT].to_numpy(dtype=float)) if WEIGHT in edges.columns else None
-        weight = None if weight is None or weight.isnan().all() else weight
-        return _column(relation, edges["source"].tolist()), _column(relation, edges["target"].tolist()), weight
+        if WEIGHT in edges.columns and not edges[WEIGHT].isna().all():
+            weight = torch.as_tensor(edges[WEIGHT].to_numpy(dtype=float))
+        edges = edges["source"], edges["target"]
     if len(edges) != 2:
         what, expected = f"the edges of relation {relation} are no pair", "(sources, destinations), of the same length"
         raise GraphError(what, got=f"{len(edges)} lists", expected=expected)
-    return _column(relation, edges[0]), _column(relation, edges[1]), None
+    return _column(relation, edges[0]), _column(relation, edges[1]), weight
 
 
-def _column(relation: Relation, ends: Any) -> Tensor | list[str]:
-    if not isinstance(ends, Tensor):
-        ends = list(ends)
-        if ends and all(isinstance(end, str) for end in ends):
-            return [str(end) for end in ends]
-        if not ends:
-            return torch.empty(0, dtype=torch.int64)
+def _column(relation: Relation, ends: Any) -> NDArray[Any]:
+    ends = ends.detach().cpu().numpy() if isinstance(ends, Tensor) else list(ends)
+    if isinstance(ends, list) and all(isinstance(end, str) for end in ends):
+        return np.array(ends, dtype=object if ends else np.int64)
     try:
-        numbers = torch.as_tensor(np.asarray(ends) if isinstance(ends, list) else ends)
-    except (TypeError, ValueError):
-        numbers = torch.empty(0)
-    if numbers.ndim != 1 or numbers.dtype not in (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8):
+        numbers = np.asarray(ends)
+    except ValueError:  # lists of several lengths
+        numbers = np.asarray("")
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
         what, got = f"an end of relation {relation} is neither numbers nor names", f"{numbers.dtype}, {numbers.ndim}"
         raise GraphError(what, got=f"{got} dimensions", expected="[E] whole numbers of nodes, or E names")
-    return numbers.long()
+    return numbers.astype(np.int64)
 
 
-def _numbers(node_type: str, ends: Tensor | list[str], known: Mapping[str, Vocabulary]) -> Tensor:
-    if isinstance(ends, Tensor):
+def _numbers(node_type: str, ends: NDArray[Any], known: Mapping[str, Vocabulary]) -> NDArray[np.int64]:
+    if ends.dtype != object:
         return ends
-    numbers = known[node_type].indices(ends)
+    numbers = known[node_type].indices(ends.tolist())
     if (numbers < 0).any():
-        strangers = sorted({name for name, number in zip(ends, numbers, strict=True) if number < 0})
-        raise GraphError(f"edges name nodes of type '{node_type}' that `names` lacks", got=listing(strangers))
-    return torch.from_numpy(numbers)
+        got = listing(sorted({*ends[numbers < 0]}))
+        raise GraphError(f"edges name nodes of type '{node_type}' that `names` lacks", got=got)
+    return numbers
 
 
 def _add(found: Heterograph, relation: Relation, ends: Sequence[Tensor], data: Data, weight: str) -> None:

@@ -86,9 +86,6 @@ def add_names(genes: Vocabulary, given: Iterable[AliasTable], raw: str | None) -
     return Vocabulary(genes.names, others.of_genes(genes)), provenance
 
 
-PLACEHOLDERS = frozenset(("-", "--", ".", "?", "n/a", "na", "nan", "none", "null"))
-"""Tables write these, in any case, where they have no name."""
-
 FEW = 0.1
 """Two parts whose smaller one shares less than this with the other one hardly meet."""
 

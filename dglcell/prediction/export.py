@@ -14,8 +14,7 @@ from dglcell.config.experiment import PathsConfig, SlurmConfig, TrackingConfig
 from dglcell.config.read import to_yaml
 from dglcell.errors import ConfigError
 from dglcell.files.atomic import atomic_directory, atomic_file, sha256_file, write_json
-from dglcell.graph.cell import save_cell
-from dglcell.graph.config import MODEL, UNION, CellConfig
+from dglcell.graph.cell import MODEL, UNION, CellConfig, save_cell
 from dglcell.graph.model_files import SHIPPED
 from dglcell.report.run_files import RunFiles, read_run
 from dglcell.runs.directory import RunDirectory

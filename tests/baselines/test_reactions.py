@@ -19,9 +19,8 @@ from dglcell.baselines.problem import Problem, in_words
 from dglcell.baselines.reaction_kernel import ReactionKernelRidge, UntrainedBound, fit_reaction_kernel
 from dglcell.baselines.similarity import Reactions
 from dglcell.data.strains import Strains
-from dglcell.graph.cell import build_cell
+from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.config import CellConfig
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import REACTION
 from dglcell.models.terms.measured import MeasuredStrains

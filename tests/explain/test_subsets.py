@@ -34,8 +34,7 @@ from dglcell.explain.tables import (
     split,
     written,
 )
-from dglcell.graph.cell import build_cell
-from dglcell.graph.config import CellConfig
+from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.schema import CATALYSES
 from dglcell.models.config import HeteroCellConfig
 from dglcell.runs.directory import RunDirectory

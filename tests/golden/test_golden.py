@@ -19,9 +19,8 @@ from dglcell.data.sources import SourceConfig, load_source
 from dglcell.data.sources.config import InSilicoConfig
 from dglcell.data.split import make_split
 from dglcell.data.strains import Strains
-from dglcell.graph.cell import build_cell
+from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.config import CellConfig
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import REACTION
 from dglcell.graph.steady_state import SteadyState

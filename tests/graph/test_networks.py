@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.errors import ConfigError, DglcellError, GraphError
-from dglcell.graph.catalogue import NetworkConfig, named_table
+from dglcell.graph.catalogue import NetworkConfig
+from dglcell.graph.cell import CellConfig
 from dglcell.graph.cell_graph import Edges
-from dglcell.graph.config import CellConfig
 from dglcell.graph.networks import network_edges, pairs_within_groups, read_network
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 from tests.examples import examples
@@ -44,9 +44,10 @@ def relations(
     path: str, *, genes: Vocabulary = GENES, aliases: AliasTable | None = None, name: str = "net", **keys: Any
 ) -> tuple[dict[str, Edges], dict[str, Any]]:
     config = NetworkConfig(path=path, **({"columns": ["a", "b"]} | keys))
-    config.validate("cell.networks.net")
-    network = read_network(name, named_table(config, "cell.networks.net"), aliases or AliasTable(), genes)
-    return network_edges(network, config, genes, CellConfig(), "cell.networks.net")
+    cell = CellConfig(networks={name: config})
+    cell.validate()
+    network = read_network(name, cell.tables()[name], aliases or AliasTable(), genes)
+    return network_edges(network, genes, f"cell.networks.{name}")
 
 
 def named(edges: Edges, genes: Vocabulary = GENES) -> set[tuple[str, str]]:

@@ -14,8 +14,7 @@ import pytest
 from dglcell.cli.explain import genes_in
 from dglcell.errors import DglcellError
 from dglcell.graph.catalogue import NetworkConfig
-from dglcell.graph.cell import build_cell
-from dglcell.graph.config import CellConfig
+from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.media import Media
 from dglcell.graph.metabolism import Metabolism, has_edges
 from dglcell.graph.model_files import is_no_gene, read_model

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from dglcell.errors import ConfigError, GraphError
 from dglcell.graph.catalogue import NetworkConfig
-from dglcell.graph.cell import build_cell, read_cell, save_cell
-from dglcell.graph.config import CellConfig
+from dglcell.graph.cell import CellConfig, build_cell, read_cell, save_cell
 from dglcell.graph.metabolism import model_reaction
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.steady_state import SteadyState

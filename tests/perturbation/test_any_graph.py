@@ -18,8 +18,7 @@ from torch import Tensor, nn
 import dglcell
 from dglcell.cli.doctor import examine
 from dglcell.errors import ConfigError, DglcellError, GenotypeError, GraphError, MissingDependencyError
-from dglcell.graph.cell import build_cell
-from dglcell.graph.config import CellConfig
+from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.resident_graph import Derivation, dgl_runs_on
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES

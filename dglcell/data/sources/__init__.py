@@ -25,7 +25,7 @@ from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, GraphError, did_you_mean
 from dglcell.files.atomic import find_raw, sha256_file, user_cache
 from dglcell.graph.catalogue import MODELS
-from dglcell.graph.config import CellConfig
+from dglcell.graph.cell import CellConfig
 from dglcell.graph.model_files import SHIPPED
 from dglcell.plugins import FORM, find_class, installed_names
 from dglcell.published.file import download_size

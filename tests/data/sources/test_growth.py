@@ -27,7 +27,7 @@ from dglcell.data.sources.growth import RESOLUTION, KnockoutRules, lost_rules, s
 from dglcell.data.sources.insilico import load_insilico
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, DglcellError, GraphError
-from dglcell.graph.config import CellConfig
+from dglcell.graph.cell import CellConfig
 from dglcell.graph.metabolism import enzyme_complexes
 from tests.examples import examples
 

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from dglcell.errors import DataError
-from dglcell.graph.cell import build_cell
-from dglcell.graph.config import CellConfig
+from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.terms import measured as module
 from dglcell.models.terms import scores
