@@ -1,8 +1,10 @@
-"""Read experiments from YAML files that extend each other and dotted overrides, and refuse unknown keys."""
+"""Read experiments from YAML files, which others may have written and which extend each other, and dotted overrides."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import io
 import itertools
 import logging
 import os
@@ -19,12 +21,11 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dglcell.checks import HIDDEN, check_one_line, read_section
 from dglcell.config.experiment import KINDS, Config
-from dglcell.config.original import explain
-from dglcell.config.yaml_text import DEEPEST, as_plain_text, check_yaml, read_yaml
 from dglcell.errors import ConfigError, did_you_mean, listing, word_of_today
 from dglcell.losses.config import LossConfig
 from dglcell.models.config import MODELS, ModelConfig
 from dglcell.plugins import FOLDER, FORM, NOWHERE, NotImportedError, find_class, installed_names, looking_in
+from dglcell.published.file import read_declarations
 
 log = logging.getLogger("dglcell")
 
@@ -40,6 +41,10 @@ PACKAGED = next(folder for above in Path(__file__).parents[1:3] if (folder := ab
 BASES = {name: kind.base for name, kind in MODELS.items() if kind.base}
 """This maps each model to the settings that fit it. An override of `model.name` extends these in place of another
 model's."""
+
+
+DEEPEST = 50
+"""Most levels of lists and mappings in one another. No experiment has as many."""
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = (), *, look: bool = False) -> Config:
@@ -345,3 +350,83 @@ def _of_sections(key: str, hints: Mapping[str, Any]) -> str | None:
     kinds = [(name, kind) for name, kind in hints.items() if dataclasses.is_dataclass(kind)]
     found = [f"{name}.{key}" for name, kind in kinds if key in {field.name for field in dataclasses.fields(kind)}]
     return f"did you mean `{found[0]}`?" if len(found) == 1 else None
+
+
+@functools.cache
+def original_keys() -> tuple[dict[str, str], dict[str, str]]:
+    """Return key of the original system → the key here, and key or section of it → why there is none here."""
+    keys = read_declarations("dglcell.config", "original.yaml")
+    return keys["renamed"], keys["dropped"]
+
+
+def explain(key: str, value: object = None) -> str | None:
+    """Return what a key of the original system is called here, or why there is none; None for one that never existed.
+
+    Args:
+        value: value of the key; where it is a section, each of its keys is explained.
+    """
+    renamed, dropped = original_keys()
+    if key in renamed:
+        return f"`{key}` of the original system is `{renamed[key]}` here"
+    if isinstance(value, dict) and value and any(known.startswith(f"{key}.") for known in (*renamed, *dropped)):
+        below = (explain(f"{key}.{name}", item) for name, item in value.items())
+        return "; ".join(dict.fromkeys(filter(None, below))) or None
+    section = next((k for k in dropped if key == k or key.startswith(f"{k}.")), None)
+    return f"leave out `{key}` of the original system: {dropped[section]}" if section else None
+
+
+def as_plain_text(value: Any) -> Any:
+    """Escape ``${`` in all texts of a value, keys too, at any depth, so that OmegaConf takes them as they are."""
+    if isinstance(value, str):
+        return re.sub(r"(\\*)\$\{", lambda found: 2 * found[1] + "\\${", value)
+    if isinstance(value, dict):
+        return {as_plain_text(key): as_plain_text(item) for key, item in value.items()}
+    return [as_plain_text(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def read_yaml(path: Path) -> DictConfig:
+    """Read one YAML file, without the files that it extends.
+
+    Raises:
+        ConfigError: the file is not YAML, or no mapping.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise ConfigError(f"'{path}' not found", expected="a YAML file", do="check the path") from error
+    except (OSError, UnicodeDecodeError) as error:
+        expected = "a text file in UTF-8 that may be read"
+        raise ConfigError(f"'{path}' cannot be read as YAML", got=error, expected=expected) from error
+    return parse_yaml(text, where=f"'{path}'")
+
+
+def parse_yaml(text: str, *, where: str) -> DictConfig:
+    """Parse a YAML text that is a mapping.
+
+    Raises:
+        ConfigError: the text is not YAML, or no mapping.
+    """
+    try:
+        content = OmegaConf.load(io.StringIO(check_yaml(text)))
+    except (yaml.YAMLError, OmegaConfBaseException, OSError, ValueError, RecursionError) as error:
+        got, do = str(error).replace("\n", " "), "see whether keys are indented alike and brackets and quotation marks"
+        raise ConfigError(f"{where} cannot be read as YAML", got=got, do=f"{do} are closed") from error
+    if not isinstance(content, DictConfig):
+        raise ConfigError(f"{where} holds no configuration", got=type(content).__name__, expected="a mapping of keys")
+    return content
+
+
+def check_yaml(text: str) -> str:
+    """Return YAML with quotes around times like 2:00:00, which YAML would take for the number 7200.
+
+    Raises:
+        yaml.YAMLError: the text is nested too deep to be read.
+    """
+    depth, times, sixtieths = 0, [0], re.compile(r"[-+]?[0-9][0-9_]*(:[0-9]{1,2})+(\.[0-9_]*)?")
+    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and sixtieths.fullmatch(event.value):
+            times += [mark.index for mark in (event.start_mark, event.end_mark) if mark is not None]
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise yaml.YAMLError(f"it is nested more than {DEEPEST} deep")
+    return "'".join(text[start:end] for start, end in itertools.pairwise([*times, len(text)]))

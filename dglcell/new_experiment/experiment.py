@@ -13,8 +13,7 @@ import numpy as np
 import yaml
 
 from dglcell.config.experiment import Config
-from dglcell.config.read import BASES, load_config
-from dglcell.config.yaml_text import as_plain_text
+from dglcell.config.read import BASES, as_plain_text, load_config
 from dglcell.data.columns import COVARIATE
 from dglcell.data.sources import SourceConfig, load_source
 from dglcell.data.sources.guides import MISMATCH

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 from pydantic import BaseModel, Field
 
-from dglcell.config.yaml_text import read_yaml
+from dglcell.config.read import read_yaml
 from dglcell.data.changes import ACTIVITIES, GENES, LEARNED_ACTIVITIES
 from dglcell.data.columns import MEDIUM
 from dglcell.data.table import REGRESSION

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from dglcell.baselines.problem import Baseline
 from dglcell.config.experiment import Config
-from dglcell.config.read import parse_config, to_yaml
-from dglcell.config.yaml_text import as_plain_text, parse_yaml
+from dglcell.config.read import as_plain_text, parse_config, parse_yaml, to_yaml
 from dglcell.data.dataset import Normaliser
 from dglcell.data.split import Split
 from dglcell.errors import CheckpointError, ConfigError, DglcellError, OwnClassError, count, listing

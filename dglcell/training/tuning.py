@@ -16,8 +16,7 @@ import pandas as pd
 from omegaconf import OmegaConf
 
 from dglcell.config.experiment import Config
-from dglcell.config.read import PACKAGED, load_config, to_yaml
-from dglcell.config.yaml_text import read_yaml
+from dglcell.config.read import PACKAGED, load_config, read_yaml, to_yaml
 from dglcell.errors import ConfigError, DataError, DglcellError, OwnerError, count, import_optional
 from dglcell.files.atomic import atomic_file, canonical_hash
 from dglcell.metrics import HEADLINE

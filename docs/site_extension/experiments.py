@@ -9,8 +9,7 @@ from pathlib import Path
 from dglcell.cluster.scripts import Sweep, render
 from dglcell.config.experiment import Config
 from dglcell.config.published import needs
-from dglcell.config.read import load_config, to_yaml
-from dglcell.config.yaml_text import read_yaml
+from dglcell.config.read import load_config, read_yaml, to_yaml
 from dglcell.data.config import KINDS
 from dglcell.training.checkpoint import FREE_KEYS
 from site_extension import accuracy, plots

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dglcell.config.original import original_keys
+from dglcell.config.read import original_keys
 from site_extension.markdown import code, table
 
 

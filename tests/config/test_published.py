@@ -14,9 +14,8 @@ import pytest
 
 from dglcell.cli import main
 from dglcell.config.experiment import KINDS, Config
-from dglcell.config.original import explain, original_keys
 from dglcell.config.published import named, needs, published, strings
-from dglcell.config.read import load_config
+from dglcell.config.read import explain, load_config, original_keys
 from dglcell.data.sources import SourceConfig, load_source
 from dglcell.data.sources.config import LaboratoryConfig
 from dglcell.data.sources.laboratory import LABORATORIES

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from dglcell.api import load_cell
-from dglcell.config.read import BASES, load_config
-from dglcell.config.yaml_text import parse_yaml
+from dglcell.config.read import BASES, load_config, parse_yaml
 from dglcell.data.columns import columns_of
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
