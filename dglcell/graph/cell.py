@@ -218,6 +218,9 @@ def _of_metabolism(
     currency = Currency(config.currency_degree, tuple(config.currency))
     for name in config.derived:
         src, dst = index[derived_edges(name, metabolism, currency)]
+        if not len(src):
+            got = f"metabolic model '{metabolism.name}' with {len(metabolism.genes):,} genes"
+            raise GraphError(f"derived relation '{name}' has no edges", got=got, do=f"take '{name}' out of `derived`")
         parts.append((gene_relation(name), Edges(src, dst).select((src >= 0) & (dst >= 0)), "`cell.derived`"))
     return nodes, parts, {"unknown": unknown, "edges_dropped": len(catalyses) - len(inside)}
 

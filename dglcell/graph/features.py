@@ -15,7 +15,7 @@ from torch import Tensor
 from dglcell.errors import GraphError
 from dglcell.graph.metabolism import model_reaction
 from dglcell.graph.schema import METABOLITE, REACTION
-from dglcell.graph.tables import read_vectors, refuse_strangers, standardised
+from dglcell.graph.tables import read_vectors, standardised
 from dglcell.graph.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -23,22 +23,11 @@ if TYPE_CHECKING:
 
 
 def read_features(path: Path, vocabulary: Vocabulary, node_type: str) -> Tensor:
-    """Read standardised features of the nodes of one type.
+    """Read standardised features of the nodes of one type, [N, F] float32; nodes that the table lacks get 0, the mean.
 
-    Every column is shifted and scaled to mean 0 and standard deviation 1 over the nodes that the table has (a constant
-    column becomes 0). Nodes that it lacks get 0, the mean; names that the vocabulary lacks are left out.
-
-    Returns:
-        The features, [N, F] float32.
+    `read_vectors` says which tables these are.
     """
-    names, values = read_vectors(path, f"model.features.{node_type}")
-    index = vocabulary.indices(names)
-    known = index >= 0
-    if not known.any():
-        refuse_strangers(f"`model.features.{node_type}`: '{path.name}' names no {node_type}", names, vocabulary)
-    features = torch.zeros(len(vocabulary), values.shape[1])
-    features[torch.from_numpy(index[known])] = torch.as_tensor(standardised(values[known])).float()
-    return features
+    return torch.from_numpy(read_vectors(path, vocabulary, f"model.features.{node_type}")[0]).float()
 
 
 WILD_TYPE = "wild_type"

@@ -16,7 +16,7 @@ from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.catalogue import GROUPS, NetworkConfig, named_table
 from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.graph.schema import GENE, Relation, check_relation_name, gene_relation
-from dglcell.graph.tables import read_vectors, refuse_strangers, standardised
+from dglcell.graph.tables import read_vectors, refuse_strangers
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 
 if TYPE_CHECKING:
@@ -200,21 +200,14 @@ def _block(
 def read_gene_vectors(path: Path, genes: Vocabulary, max_missing: float, key: str) -> NDArray[np.float64]:
     """Read vectors of length one, [N, D], of columns that are standardised over the genes that the file has.
 
-    Names that the cell graph lacks are left out. Genes that the file lacks, at most a share of ``max_missing``, get
-    zeros.
+    Genes that the file lacks, at most a share of ``max_missing``, get zeros.
     """
-    names, vectors = read_vectors(path, f"{key}.vectors")
-    index = genes.indices(names)
-    known = index >= 0
-    missing = 1 - known.sum() / len(genes)
+    vectors, known = read_vectors(path, genes, f"{key}.vectors")
+    missing = 1 - known.mean()
     if missing > max_missing:
         what = f"`{key}.vectors`: '{path.name}' lacks too many genes of the cell graph"
-        got = f"{missing:.0%} are missing; the file has {len(names):,} names, e.g. {names[0] if names else 'none'}"
-        expected = f"at most {max_missing:.0%}, and names such as {genes.names[0]}"
-        do = f"give a vector for more genes, or raise `{key}.max_missing`"
-        raise GraphError(what, got=got, expected=expected, do=do)
-    found = standardised(vectors[known])
-    length = np.linalg.norm(found, axis=1, keepdims=True)
-    profiles = np.zeros((len(genes), vectors.shape[1]))
-    profiles[index[known]] = found / np.where(length > 0, length, 1)
+        expected, do = f"at most {max_missing:.0%}", f"give a vector for more genes, or raise `{key}.max_missing`"
+        raise GraphError(what, got=f"{missing:.0%} are missing", expected=expected, do=do)
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    profiles: NDArray[np.float64] = vectors / np.where(length > 0, length, 1)
     return profiles

@@ -7,7 +7,7 @@ import functools
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,55 +27,42 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 
-# Gene–protein–reaction rules: from a Boolean rule to the enzyme complexes that satisfy it.
-#
-# A rule is an AND/OR expression over genes. Its disjunctive normal form is a list of AND-terms; each is
-# one enzyme complex, and the reaction works as long as one complex has all its genes. cobra parses the
-# rule, so nested rules such as ``(A or B) and C`` come out right, which splitting the text cannot do.
+def enzyme_complexes(rule: GPR, *, limit: int = 10_000, where: str = "rule") -> list[frozenset[str]]:
+    """Return the enzyme complexes of a gene–protein–reaction rule, each the genes it needs, in a fixed order.
 
-
-Complex = frozenset[str]
-"""A complex is the set of genes that an enzyme needs, all of them together."""
-
-
-def enzyme_complexes(rule: GPR, *, limit: int = 10_000, where: str = "rule") -> list[Complex]:
-    """Return the enzyme complexes of a rule, without duplicates, in a fixed order.
-
-    A complex that contains another one is kept: curators write ``A or (A and B)`` when the enzyme works with and
+    They are the AND-terms of the rule's disjunctive normal form; the reaction works as long as one complex has all its
+    genes. cobra parses the rule, so that nested rules such as ``(A or B) and C`` come out right. A complex that
+    contains another one is kept: curators write ``A or (A and B)`` when the enzyme works with and
     without its regulatory subunit B, and dropping the larger form would cut B off from the reaction.
 
     Raises:
         GraphError: there are more than ``limit`` (curated models have a few hundred), or the rule has something other
             than AND, OR and genes.
     """
-    if not rule.body:
-        return []
-    return sorted(_expand(rule.body, limit, where), key=sorted)
 
+    def check(size: int) -> None:
+        if size > limit:
+            what, do = f"{where}: the gene rule expands to too many enzyme complexes", "simplify the rule in the model"
+            do = f"{do} file; AND over long OR-lists multiplies their lengths"
+            raise GraphError(what, got=f"{size:,} or fewer", expected=f"at most {limit:,}", do=do)
 
-def _expand(node: object, limit: int, where: str) -> set[Complex]:
-    if isinstance(node, ast.Name):
-        return {frozenset((node.id,))}
-    if not isinstance(node, ast.BoolOp):
-        what = f"{where}: the gene rule holds something other than AND, OR and gene names"
-        raise GraphError(what, got=type(node).__name__, do="mend the rule in the model file")
-    parts = [_expand(value, limit, where) for value in node.values]
-    if isinstance(node.op, ast.Or):
-        terms = set().union(*parts)
-        _check_size(len(terms), limit, where)
+    def expand(node: object) -> set[frozenset[str]]:
+        if isinstance(node, ast.Name):
+            return {frozenset((node.id,))}
+        if not isinstance(node, ast.BoolOp):
+            what = f"{where}: the gene rule holds something other than AND, OR and gene names"
+            raise GraphError(what, got=type(node).__name__, do="mend the rule in the model file")
+        terms, *others = map(expand, node.values)
+        if isinstance(node.op, ast.Or):
+            terms = terms.union(*others)
+            check(len(terms))
+            return terms
+        for other in others:
+            check(len(terms) * len(other))
+            terms = {left | right for left in terms for right in other}
         return terms
-    terms = parts[0]
-    for part in parts[1:]:
-        _check_size(len(terms) * len(part), limit, where)
-        terms = {left | right for left in terms for right in part}
-    return terms
 
-
-def _check_size(size: int, limit: int, where: str) -> None:
-    if size > limit:
-        what = f"{where}: the gene rule expands to too many enzyme complexes"
-        do = "simplify the rule in the model file; AND over long OR-lists multiplies their lengths"
-        raise GraphError(what, got=f"{size:,} or fewer", expected=f"at most {limit:,}", do=do)
+    return sorted(expand(rule.body), key=sorted) if rule.body else []
 
 
 @dataclass(frozen=True)
@@ -136,15 +123,39 @@ class Metabolism:
         where = name or model.id or "model"
         for kind in ("reactions", "metabolites", "genes"):
             if not getattr(model, kind):
-                what, expected = (
-                    f"metabolic model '{where}' has no {kind}",
-                    "a model with genes, reactions and metabolites",
-                )
-                of_genes = "check that the file holds a genome-scale model with gene rules"
-                do = of_genes if kind == "genes" else "check that the file is whole"
-                raise GraphError(what, expected=expected, do=do)
-        nodes = [node for reaction in model.reactions for node in _reaction_nodes(reaction)]
-        return _assemble(model, nodes, where)
+                expected = "a model with genes, reactions and metabolites"
+                do = "check that the file is whole, and that its reactions have gene rules"
+                raise GraphError(f"metabolic model '{where}' has no {kind}", expected=expected, do=do)
+        genes, metabolites, model_reactions = (
+            Vocabulary.of(one.id for one in of) for of in (model.genes, model.metabolites, model.reactions)
+        )
+        nodes = sorted((node for reaction in model.reactions for node in _nodes(reaction)), key=lambda node: node[0])
+        names = [name for name, *_ in nodes]
+        repeated = sorted({a for a, b in itertools.pairwise(names) if a == b})
+        if repeated:
+            what, do = f"metabolic model '{where}': reaction nodes would share a name", "rename reactions whose names"
+            raise GraphError(what, got=listing(repeated), do=f"{do} end in '#' and a number")
+        catalyses = [(genes.index(gene), i) for i, (*_, complex_, _) in enumerate(nodes) for gene in sorted(complex_)]
+        converts = [
+            (i, metabolites.index(metabolite.id), sign * coefficient)
+            for i, (_, reaction, _, sign) in enumerate(nodes)
+            for metabolite, coefficient in reaction.metabolites.items()
+        ]
+        sizes = {"genes": len(genes), "reactions": len(model_reactions), "metabolites": len(metabolites)}
+        return cls(
+            genes=genes,
+            reactions=Vocabulary(tuple(names)),
+            metabolites=metabolites,
+            catalyses=np.array(catalyses, dtype=np.int64).reshape(-1, 2).T.copy(),
+            converts=np.array([edge[:2] for edge in converts], dtype=np.int64).reshape(-1, 2).T.copy(),
+            stoichiometry=np.array([edge[2] for edge in converts], dtype=np.float32),
+            model_reactions=model_reactions,
+            model_reaction_of=model_reactions.indices([reaction.id for _, reaction, *_ in nodes]),
+            compartments=tuple(model.metabolites.get_by_id(name).compartment or "" for name in metabolites),
+            provenance={"name": where, "id": model.id or "", **sizes},
+            aliases=model_aliases(model),
+            titles={REACTION: _titles(model.reactions), METABOLITE: _titles(model.metabolites)},
+        )
 
 
 @functools.lru_cache(maxsize=4)
@@ -177,66 +188,23 @@ def whole_reactions(nodes: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.i
     return tuple(map(str, distinct)), number_N.astype(np.int64)
 
 
-@dataclass(frozen=True)
-class _Node:
-    name: str
-    reaction: Reaction
-    genes: Complex
-    sign: int
-
-
-def _reaction_nodes(reaction: Reaction) -> list[_Node]:
-    complexes = enzyme_complexes(reaction.gpr, where=f"reaction '{reaction.id}'")
-    labelled = [(f"{reaction.id}#{k}", genes) for k, genes in enumerate(complexes, start=1)]
+def _nodes(reaction: Reaction) -> Iterator[tuple[str, Reaction, frozenset[str], int]]:
+    """Yield the name of each node of a reaction, the reaction, the genes of its complex, and the sign of its flux."""
     largest = float(np.finfo(np.float32).max)
     wrong = {m.id: n for m, n in reaction.metabolites.items() if not abs(n) <= largest}
     if wrong or any(math.isnan(bound) for bound in reaction.bounds):
         what = f"reaction '{reaction.id}': its stoichiometry or bounds are no finite numbers"
         got = f"bounds {reaction.bounds}, stoichiometry {wrong}" if wrong else f"bounds {reaction.bounds}"
         raise GraphError(what, got=got, do="mend the reaction in the model file")
-    backward, forward = reaction.lower_bound < 0, reaction.upper_bound > 0
-    signs = [(1, "+")] if forward or not backward else []
-    signs += [(-1, "-")] if backward else []
-    return [
-        _Node(label + suffix, reaction, genes, sign)
-        for label, genes in labelled or [(reaction.id, frozenset())]
-        for sign, suffix in signs
-    ]
-
-
-def _assemble(model: Model, nodes: list[_Node], where: str) -> Metabolism:
-    nodes = sorted(nodes, key=lambda node: node.name)
-    names = [node.name for node in nodes]
-    repeated = sorted({a for a, b in itertools.pairwise(names) if a == b})
-    if repeated:
-        what, do = f"metabolic model '{where}': reaction nodes would share a name", "rename reactions whose names end"
-        raise GraphError(what, got=listing(repeated), do=f"{do} in '#' and a number")
-    genes = Vocabulary.of(gene.id for gene in model.genes)
-    metabolites = Vocabulary.of(metabolite.id for metabolite in model.metabolites)
-    model_reactions = Vocabulary.of(reaction.id for reaction in model.reactions)
-    catalyses = [(genes.index(gene), i) for i, node in enumerate(nodes) for gene in sorted(node.genes)]
-    converts = [
-        (i, metabolites.index(metabolite.id), node.sign * coefficient)
-        for i, node in enumerate(nodes)
-        for metabolite, coefficient in node.reaction.metabolites.items()
-    ]
-    by_id = [model.metabolites.get_by_id(name) for name in metabolites.names]
-    counted = {"genes": genes, "reactions": model_reactions, "metabolites": metabolites}
-    edges = np.array([edge[:2] for edge in converts], dtype=np.int64).reshape(-1, 2)
-    return Metabolism(
-        genes=genes,
-        reactions=Vocabulary(tuple(names)),
-        metabolites=metabolites,
-        catalyses=np.array(catalyses, dtype=np.int64).reshape(-1, 2).T.copy(),
-        converts=edges.T.copy(),
-        stoichiometry=np.array([edge[2] for edge in converts], dtype=np.float32),
-        model_reactions=model_reactions,
-        model_reaction_of=model_reactions.indices([node.reaction.id for node in nodes]),
-        compartments=tuple(metabolite.compartment or "" for metabolite in by_id),
-        provenance={"name": where, "id": model.id or "", **{name: len(of) for name, of in counted.items()}},
-        aliases=model_aliases(model),
-        titles={REACTION: _titles(model.reactions), METABOLITE: _titles(model.metabolites)},
-    )
+    complexes = enzyme_complexes(reaction.gpr, where=f"reaction '{reaction.id}'")
+    labelled = [(f"{reaction.id}#{k}", genes) for k, genes in enumerate(complexes, start=1)]
+    backward = reaction.lower_bound < 0
+    forward = reaction.upper_bound > 0 or not backward
+    for label, genes in labelled or [(reaction.id, frozenset[str]())]:
+        if forward:
+            yield f"{label}+", reaction, genes, 1
+        if backward:
+            yield f"{label}-", reaction, genes, -1
 
 
 def _titles(things: Iterable[Any]) -> dict[str, str]:
@@ -328,25 +296,8 @@ where two genes are related."""
 
 
 def derived_edges(name: str, metabolism: Metabolism, currency: Currency | None = None) -> NDArray[np.int64]:
-    """Return the edges of a relation of `DERIVED`, gene indices [2, E], in both directions and without self-loops.
-
-    Raises:
-        GraphError: the relation has no edges in this model.
-    """
-    edges = _edges(name, metabolism, currency or Currency())
-    if not edges.size:
-        got = f"metabolic model '{metabolism.name}' with {len(metabolism.genes):,} genes"
-        raise GraphError(f"derived relation '{name}' has no edges", got=got, do=f"take '{name}' out of `derived`")
-    return edges
-
-
-def has_edges(name: str, metabolism: Metabolism) -> bool:
-    """Return whether a derived relation has edges in a model."""
-    return bool(_edges(name, metabolism, Currency()).size)
-
-
-def _edges(name: str, metabolism: Metabolism, currency: Currency) -> NDArray[np.int64]:
-    return np.stack(DERIVED[name](metabolism, currency).nonzero()).astype(np.int64)
+    """Return the edges of a relation of `DERIVED`, gene indices [2, E], in both directions and without self-loops."""
+    return np.stack(DERIVED[name](metabolism, currency or Currency()).nonzero()).astype(np.int64)
 
 
 def _stoichiometric(metabolism: Metabolism) -> csr_array:
@@ -365,9 +316,6 @@ def _incidence(edges: NDArray[np.int64], shape: tuple[int, int]) -> csr_array:
 
 
 def _without_diagonal(matrix: csr_array) -> csr_array:
-    from scipy import sparse
-
-    matrix = sparse.csr_array(matrix)
     matrix.setdiag(0)
     matrix.eliminate_zeros()
     return matrix

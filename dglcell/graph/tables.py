@@ -302,14 +302,18 @@ VECTORS = (".csv", ".csv.gz", ".parquet", ".npz")
 """Files of vectors end in one of these."""
 
 
-def read_vectors(path: Path, key: str) -> tuple[list[str], NDArray[np.float64]]:
-    """Read G names, and [G, D] finite numbers.
+def read_vectors(path: Path, vocabulary: Vocabulary, key: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Read a vector for each of some nodes, [N, D], and which nodes the file has, [N].
+
+    Every column has mean 0 and standard deviation 1 over the nodes that the file has; others get zeros. Names that the
+    vocabulary lacks are left out.
 
     The file is CSV or Parquet with a name in the first column and numbers in the others. Or it is an ``.npz`` file
     with the arrays ``genes`` [G] of names and ``vectors`` [G, D].
 
     Raises:
-        GraphError: the file is damaged or of another form, a number is not finite, or a name occurs twice.
+        GraphError: the file is damaged or of another form, a number is not finite, a name occurs twice, or none is
+            known.
         MissingDependencyError: the file is Parquet, and pyarrow is not installed.
     """
     where = f"`{key}`: '{path.name}'"
@@ -331,7 +335,12 @@ def read_vectors(path: Path, key: str) -> tuple[list[str], NDArray[np.float64]]:
     if rows := np.flatnonzero(~np.isfinite(vectors).all(axis=1)).tolist():
         got, do = listing(sorted(names[row] for row in rows)), "leave these names out of the file"
         raise GraphError(f"{where} has numbers that are not finite", got=got, do=do)
-    return names, vectors
+    index = vocabulary.indices(names)
+    if not (index >= 0).any():
+        refuse_strangers(f"{where} names no node", names, vocabulary)
+    found = np.zeros((len(vocabulary), vectors.shape[1]))
+    found[index[index >= 0]] = standardised(vectors[index >= 0])
+    return found, np.isin(np.arange(len(vocabulary)), index)
 
 
 def _read_arrays(path: Path) -> tuple[list[str], NDArray[Any]]:

@@ -17,7 +17,7 @@ from dglcell.files.atomic import raw_folder
 from dglcell.graph.catalogue import GENE_SETS, MODELS
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.metabolism import Metabolism, has_edges
+from dglcell.graph.metabolism import Metabolism, derived_edges
 from dglcell.graph.model_files import FORMATS, SHIPPED
 from dglcell.graph.names import add_names, named_aliases, names_of_genes
 from dglcell.graph.vocabulary import AliasTable
@@ -102,7 +102,7 @@ def find_cell(wanted: Wanted) -> CellGraph:
     try:
         if "cell" in keys:
             metabolism = Metabolism.read(str(config.cell.model), config.paths.raw)
-            config.cell.derived = [one for one in DERIVED if has_edges(one, metabolism)]
+            config.cell.derived = [one for one in DERIVED if derived_edges(one, metabolism).size]
             if empty := [one for one in DERIVED if one not in config.cell.derived]:
                 said = "the model has no pairs of genes for these relations, which are left out: %s"
                 log.warning(said, listing(empty))

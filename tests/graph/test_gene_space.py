@@ -285,7 +285,7 @@ def test_features_are_standardised_and_missing_nodes_get_the_mean(tmp_path: Path
     expected = torch.tensor([[-1.0, 0.0], [0.0, 0.0], [1.0, 0.0], [0.0, 0.0]])
     torch.testing.assert_close(read_features(path, GENES, "gene"), expected)
     path.write_text("gene,x\nz,1\n")
-    message = r"`model.features.gene`: 'x.csv' names no gene of the cell graph\n.* e.g. z\n  expected: names such as a"
+    message = r"`model.features.gene`: 'x.csv' names no node of the cell graph\n.* e.g. z\n  expected: names such as a"
     with pytest.raises(GraphError, match=message):
         read_features(path, GENES, "gene")
 

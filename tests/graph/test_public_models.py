@@ -16,7 +16,7 @@ from dglcell.errors import DglcellError
 from dglcell.graph.catalogue import NetworkConfig
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.media import Media
-from dglcell.graph.metabolism import Metabolism, has_edges
+from dglcell.graph.metabolism import Metabolism, derived_edges
 from dglcell.graph.model_files import is_no_gene, read_model
 from dglcell.graph.names import way_out
 from dglcell.graph.vocabulary import Vocabulary
@@ -198,7 +198,7 @@ def test_a_medium_allows_the_uptake_that_a_model_forces(saved: Saved, uptake: fl
 )
 def test_which_derived_relations_a_model_has(saved: Saved, rule: str, names: list[str]) -> None:
     metabolism = Metabolism.read(saved(rule))
-    assert [name for name in ("shares_complex", "isoenzyme") if has_edges(name, metabolism)] == names
+    assert [name for name in ("shares_complex", "isoenzyme") if derived_edges(name, metabolism).size] == names
 
 
 GENES = Vocabulary.of(["b0001", "b0002", "b0003", "YDL133C", "YDL133C-A", "ADE5,7"])
