@@ -63,6 +63,7 @@ test-docs: docs  ## the site's links, and all that it shows, slow pages too
 
 lint: $(INSTALLED)  ## ruff, mypy, who may import whom, and how large each folder may be
 	$(BIN)/ruff check .
+	$(BIN)/ruff check --preview --select PLW1514 dglcell  # text is UTF-8 whatever the locale
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from dglcell.errors import ConfigError, MissingDependencyError
-from dglcell.machine.processor import PROCESS, Ranks, _kilobytes, allotted_cores, control_groups, status
+from dglcell.machine.processor import PROCESS, Ranks, _kilobytes, allotted_cores, group_limits, status
 
 log = logging.getLogger("dglcell")
 
@@ -86,23 +86,13 @@ def free_memory(device: torch.device) -> int | None:
 def available_memory() -> int | None:
     """Return how many bytes this process can still get from the machine and within the limit of its control group."""
     free = [_kilobytes(Path("/proc/meminfo"), "MemAvailable")]
-    for group, unified in control_groups("memory"):  # as SLURM and containers set them
-        files = ("memory.max", "memory.current", "file")
-        old = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache")
-        free.append(_room(group, *(files if unified else old)))
-    known = [value for value in free if value is not None]
-    return min(known) if known else None
-
-
-def _room(group: Path, limit: str, usage: str, cache: str) -> int | None:
-    """Return the limit less the usage; files in the page cache do not count as used."""
-    try:
-        most = (group / limit).read_text(encoding="utf-8").strip()
-        used = int((group / usage).read_text(encoding="utf-8"))
-        cached = re.search(rf"^{cache} (\d+)$", (group / "memory.stat").read_text(encoding="utf-8"), re.MULTILINE)
-    except (OSError, ValueError):
-        return None
-    return int(most) - used + (int(cached.group(1)) if cached else 0) if most.isdecimal() else None
+    names = ("memory.max", "memory.current", "memory.stat")
+    older = ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat")
+    for limit, usage, stat in group_limits("memory", names, older):
+        if limit.isdecimal():  # files in the page cache do not count as used
+            cached = re.search(r"^(?:file|total_cache) (\d+)$", stat, re.MULTILINE)
+            free.append(int(limit) - int(usage) + (int(cached[1]) if cached else 0))
+    return min((value for value in free if value is not None), default=None)
 
 
 @dataclass

@@ -7,7 +7,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -88,11 +88,12 @@ PROCESS = Path("/proc/self")
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 
 
-def control_groups(controller: str) -> Iterator[tuple[Path, bool]]:
-    """Return the folders of the control groups that limit this process, and whether they are of version 2.
+def group_limits(controller: str, files: Sequence[str], older: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the texts of files of each control group that limits this process, as SLURM and containers set them.
 
     Args:
         controller: what is limited, e.g. ``memory``.
+        files, older: names of the files, in version 2 and in version 1 of control groups.
     """
     try:
         lines = (PROCESS / "cgroup").read_text(encoding="utf-8").splitlines()
@@ -100,13 +101,16 @@ def control_groups(controller: str) -> Iterator[tuple[Path, bool]]:
         return
     for line in lines:
         number, controllers, path = line.split(":", 2)
-        root = CONTROL_GROUPS if number == "0" else CONTROL_GROUPS / controller
         if number != "0" and controller not in controllers.split(","):
             continue
+        root, names = (CONTROL_GROUPS, files) if number == "0" else (CONTROL_GROUPS / controller, older)
         folder = root / path.lstrip("/")
-        for group in (folder, *folder.parents):
-            if group.is_relative_to(root):
-                yield group, number == "0"
+        for group in [one for one in (folder, *folder.parents) if one.is_relative_to(root)]:
+            try:
+                texts = [(group / name).read_text(encoding="utf-8").strip() for name in names]
+            except OSError:
+                continue
+            yield texts
 
 
 def status(key: str) -> int | None:
@@ -167,18 +171,10 @@ def allotted_cores() -> int:
     These are the cores that affinity and control groups leave to it, shared among the processes of a run on its
     machine, or those of its SLURM task. ``OMP_NUM_THREADS`` may say that they are fewer.
     """
-    quotas = [quota for group, unified in control_groups("cpu") if (quota := _quota(group, unified)) is not None]
+    texts = group_limits("cpu", ("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
+    pairs = [" ".join(one).split() for one in texts]
+    quotas = [int(used) / int(period) for used, period in pairs if used.isdecimal()]
     here = int(min([cores(), *quotas]))
     of_task, of_process = (os.environ.get(name, "") for name in ("SLURM_CPUS_PER_TASK", "OMP_NUM_THREADS"))
     found = min(here, int(of_task)) if of_task.isdecimal() else here // Ranks.of().here
     return max(1, min(found, int(of_process)) if of_process.isdecimal() else found)
-
-
-def _quota(group: Path, unified: bool) -> float | None:
-    """Return how many cores a control group may keep busy at a time; None where it does not say."""
-    files = ("cpu.max",) if unified else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-    try:
-        used, period = " ".join((group / name).read_text(encoding="utf-8") for name in files).split()
-    except (OSError, ValueError):
-        return None
-    return int(used) / int(period) if used.isdecimal() else None

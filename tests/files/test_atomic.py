@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import errno
 import json
 import multiprocessing
 import os
-import re
 import signal
 import stat
 from collections.abc import Callable
@@ -16,18 +14,9 @@ from pathlib import Path
 
 import pytest
 
-import dglcell
 from dglcell.errors import DataError
 from dglcell.files import atomic as files
-from dglcell.files.atomic import (
-    atomic_directory,
-    atomic_file,
-    clear_abandoned,
-    exchange,
-    find_raw,
-    only_writer,
-    write_json,
-)
+from dglcell.files.atomic import atomic_directory, atomic_file, clear_abandoned, find_raw, only_writer, write_json
 from dglcell.files.owner import mark_of
 
 
@@ -116,18 +105,6 @@ def test_the_right_to_write_that_a_killed_process_had_is_tidied_up(tmp_path: Pat
     with only_writer(target):
         clear_abandoned(target)
         assert (tmp_path / ".store.owner.json").is_file(), "this process has it"
-    assert list(tmp_path.iterdir()) == [target]
-
-
-def test_names_change_places(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").write_text("b")
-    if not exchange(tmp_path / "a", tmp_path / "b"):
-        pytest.skip("this file system cannot do that")
-    assert (tmp_path / "a").read_text() == "b"
-    assert (tmp_path / "b").is_dir()
-    with pytest.raises(FileNotFoundError):
-        exchange(tmp_path / "a", tmp_path / "c")
 
 
 def test_a_failed_replacement_leaves_the_old_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,29 +148,3 @@ def test_raw_files_are_found_in_the_raw_folder(tmp_path: Path, monkeypatch: pyte
         find_raw("networks/none.csv")
     with pytest.raises(DataError, match=r"raw file 'aaa.* not found"):
         find_raw("a" * 300)  # longer than names of files may be
-
-
-def opens_text(call: ast.Call) -> bool:
-    """Return whether a call reads or writes text by the locale's encoding."""
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    if any(keyword.arg in ("encoding", None) for keyword in call.keywords):
-        return False
-    constants = [a.value for a in [*call.args, *(k.value for k in call.keywords)] if isinstance(a, ast.Constant)]
-    modes = [value for value in constants if isinstance(value, str) and set(value) <= set("rwaxbt+") and value]
-    if name in ("read_text", "write_text"):
-        return True
-    if name == "open" and isinstance(call.func, ast.Name):
-        return not any("b" in mode for mode in modes)
-    return name in ("open", "fdopen") and any("b" not in mode for mode in modes)
-
-
-def test_text_is_utf_8_whatever_the_locale() -> None:
-    package = Path(dglcell.__file__).parent
-    found = [
-        f"{path.relative_to(package)}:{node.lineno}"
-        for path in package.rglob("*.py")
-        if re.search(r"open\(|_text\(", text := path.read_text(encoding="utf-8"))
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Call) and opens_text(node)
-    ]
-    assert found == []

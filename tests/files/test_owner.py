@@ -175,18 +175,7 @@ def test_owners_that_wake_up_and_end_do_not_end_the_tenure_of_others(lock: Path)
             assert lock.exists() == (2 not in order[: order.index(number) + 1])
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "",
-        "[]",
-        "[" * 100_000,
-        '{"token": 1}',
-        '{"mark": "1"}',
-        '{"mark": "0123456789-1-1", "since": [1]}',
-        '{"x": "y"}',
-    ],
-)
+@pytest.mark.parametrize("content", ["", "[" * 100_000, '{"mark": "1"}', '{"mark": "0123456789-1-1", "x": "y"}'])
 def test_a_damaged_file_is_waited_for_until_its_lease_runs_out(lock: Path, content: str) -> None:
     lock.parent.mkdir()
     lock.write_text(content)
@@ -240,7 +229,7 @@ def test_processes_that_were_started_together_have_the_same_owner(lock: Path, mo
 @pytest.mark.parametrize(
     ("launch", "here", "restarted"),
     [("12 0", "12 1", True), ("12", "12 1", True), ("12 - - -", "12 2 - -", True), ("12 1", "12 1", False),
-     ("12 2", "12 1", False), ("13 0", "12 1", False), ("- -", "- 1", False), ("12 x", "12 1", True)],
+     ("12 2", "12 1", False), ("13 0", "12 1", False), ("- -", "- 1", False)],
 )  # fmt: skip
 def test_a_job_that_slurm_started_again_is_told_from_others(
     launch: str, here: str, restarted: bool, monkeypatch: pytest.MonkeyPatch

@@ -37,7 +37,9 @@ def test_available_memory_heeds_control_groups(monkeypatch: pytest.MonkeyPatch, 
     assert (available_memory() or 0) > 2_000_000
     for name, content in (("max", "3000000"), ("current", "1500000"), ("stat", "anon 1000000\nfile 500000")):
         (tmp_path / f"memory.{name}").write_text(f"{content}\n")
-    monkeypatch.setattr(devices, "control_groups", lambda _: [(tmp_path, True)])
+    (tmp_path / "cgroup").write_text("0::/\n")
+    monkeypatch.setattr(processor, "PROCESS", tmp_path)
+    monkeypatch.setattr(processor, "CONTROL_GROUPS", tmp_path)
     assert available_memory() == 2_000_000
     (tmp_path / "memory.max").write_text("max\n")
     assert (available_memory() or 0) > 2_000_000

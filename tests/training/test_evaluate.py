@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 
 from dglcell.cli import main
 from dglcell.config.read import load_config
-from dglcell.errors import ConfigError
 from dglcell.metrics import ResultRow
 from dglcell.models.config import HeteroCellConfig
 from dglcell.runs.directory import RunDirectory
@@ -30,7 +28,7 @@ from dglcell.training.fit import warn_of_falling_loss
 from dglcell.training.predicting import fit_baselines, score
 from dglcell.training.prepare import prepare, prepare_run
 from dglcell.training.run import without_messages
-from tests.tiny import BARE, TINY, Tiny, history
+from tests.tiny import BARE, Tiny, history
 
 
 def test_baselines_alone_are_those_beside_a_run(tiny_run: RunDirectory, tiny: Tiny, tmp_path: Path) -> None:
@@ -43,37 +41,6 @@ def test_baselines_alone_are_those_beside_a_run(tiny_run: RunDirectory, tiny: Ti
     assert written["hashes"]["split"] == prepared.split.sha256
     assert written["left_out"] == baselines.left_out == {"fitness": {}}
     assert list((tmp_path / "runs/tiny").iterdir()) == [tmp_path / "runs/tiny/baselines.json"]
-
-
-CSV = """\
-    name: csv
-    csv:
-      path: PATH
-      genes: [gene]
-      activities: [activity]
-      phenotypes: {growth: growth}
-      covariates: {medium: medium, temperature: temperature}
-"""
-
-
-def test_a_table_with_activities_and_covariates_has_baselines_of_its_own(tmp_path: Path) -> None:
-    rows, genes = ["gene,activity,medium,temperature,growth"], ("b0008", "b0720", "b1136", "b2464")
-    for number, (gene, tenth, medium) in enumerate(itertools.product(genes, range(10), ("glucose", "acetate"))):
-        growth = 1 - (1 - tenth / 10) * genes.index(gene) / 4 - 0.1 * (medium == "acetate")
-        rows.append(f"{gene},{tenth / 10},{medium},{30 + 7 * (number % 3 == 0)},{growth}")
-    table, experiment = tmp_path / "table.csv", tmp_path / "weak.yaml"
-    table.write_text("\n".join(rows))
-    source = TINY[TINY.index("    name: insilico") : TINY.index("  phenotypes")]
-    keys = TINY.replace(source, CSV.replace("PATH", str(table))).replace("[fitness]", "[growth]")
-    experiment.write_text(keys.replace(", subset: {size: 300}", ""))
-    config = load_config(experiment, [f"data.store={tmp_path}/store", f"paths.runs={tmp_path}/runs"])
-    rows, found = evaluate_baselines(config)
-    r2 = {row.model: row.metrics["r2"] for row in rows if row.part == "test"}
-    assert r2["kernel ridge over strains"] > 0.95
-    assert r2["training mean"] < r2["additive ridge"] < r2["kernel ridge over strains"]
-    reason = "knows deletions only, and the strains have activities and covariates"
-    assert found.left_out["growth"]["kernel ridge"] == reason
-    assert json.loads((tmp_path / "runs/tiny/baselines.json").read_text())["left_out"] == found.left_out
 
 
 def test_a_report_without_picture_and_baselines_has_the_network_alone(tiny: Tiny, tmp_path: Path) -> None:
@@ -124,13 +91,6 @@ def test_it_has_no_messages_of_other_kinds_either(tmp_path: Path) -> None:
     assert (ablation.cell.lose_blocked, ablation.model.layers) == (False, 0)
 
 
-@pytest.mark.parametrize("key", ["model.layers=0", "model={name: dango, heads: 2, hidden: 8, reconstruction: false}"])
-def test_models_that_pass_no_messages_have_none(tiny: Tiny, tmp_path: Path, key: str) -> None:
-    replaced = ("cell.derived=[isoenzyme]", key)
-    with pytest.raises(ConfigError, match=r"no ablation without messages[\s\S]*leave `--without-messages` out"):
-        without_messages(tiny.config(tmp_path, *replaced))
-
-
 def test_its_rows_stand_among_the_baselines(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tiny.train(tmp_path).directory
     arguments = ["baselines", str(tiny.file), *tiny.overrides(tmp_path, *BARE), "--without-messages", "--epochs", "3"]
@@ -165,25 +125,27 @@ def test_an_ablation_of_another_split_is_not_compared_with(tiny: Tiny, tmp_path:
     assert ablation_rows(tmp_path / "other" / "seed-0", sha256) == []
 
 
-def test_epochs_are_those_of_the_ablation(tiny: Tiny, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["baselines", str(tiny.file), "--epochs", "3"]) == 2
-    assert "--epochs is given without --without-messages" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
-    ("override", "refusal"),
+    ("words", "refusal"),
     [
-        ("model.layers=0", "there is no ablation without messages"),
+        (["baselines", "FILE", "--epochs", "3"], "--epochs is given without --without-messages"),
+        (["train", "FILE", "--without-messages", "1", "model.layers=0"], "there is no ablation without messages"),
         (
-            "trainer.devices=2",
+            ["train", "FILE", "--without-messages", "1", "model={name: dango, heads: 2, hidden: 8}", "cell.derived=[]"],
+            r"no ablation without messages[\s\S]*leave `--without-messages` out",
+        ),
+        (
+            ["train", "FILE", "--without-messages", "1", "trainer.devices=2"],
             r"works with a single device only[\s\S]*call `dglcell baselines FILE --without-messages`",
         ),
     ],
 )
 def test_an_ablation_that_cannot_be_is_refused_before_the_training(
-    tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str], override: str, refusal: str
+    tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], refusal: str
 ) -> None:
-    assert main(["train", str(tiny.file), "--without-messages", "1", *tiny.overrides(tmp_path, *BARE), override]) == 2
+    verb, _, *more = words
+    overrides = tiny.overrides(tmp_path, *BARE) if verb == "train" else []
+    assert main([verb, str(tiny.file), *overrides, *more]) == 2
     assert re.search(refusal, capsys.readouterr().err)
     assert not (tmp_path / "tiny").exists()
 
@@ -203,22 +165,24 @@ def test_train_shows_ablations_beside_the_model(
     assert [row["part"] for row in rows if row["model"] == "without messages"] == ["validation", "test"]
 
 
-def test_a_loss_that_still_falls_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    warn_of_falling_loss([{"validation/loss": 1 / (n + 1), "step": 60 * (n + 1)} for n in range(10)])
-    assert caplog.messages == [
-        "the validation loss was still falling at the end, and is 0.1: train longer, e.g. `trainer.epochs=30` in "
-        "another run directory"
-    ]
-
-
-def test_without_a_validation_part_the_training_loss_counts(caplog: pytest.LogCaptureFixture) -> None:
-    warn_of_falling_loss([{"train/loss": 5.0 - n, "step": n + 1} for n in range(5)])
-    assert "the train loss was still falling" in caplog.text
-
-
 @pytest.mark.parametrize(
-    "losses", [[1.0, 0.5, 0.3, 0.3, 0.3], [1.0, 0.2, 0.3, 0.4, 0.3], [3.0, 1.0], [-1.0, -1.1, -1.2, -1.2, -1.21]]
+    ("figure", "losses", "said"),
+    [
+        (
+            "validation",
+            [1 / (n + 1) for n in range(10)],
+            "the validation loss was still falling at the end, and is 0.1",
+        ),
+        ("train", [5.0 - n for n in range(5)], "the train loss was still falling"),
+        ("validation", [1.0, 0.5, 0.3, 0.3, 0.3], ""),
+        ("validation", [1.0, 0.2, 0.3, 0.4, 0.3], ""),
+        ("validation", [3.0, 1.0], ""),
+        ("validation", [-1.0, -1.1, -1.2, -1.2, -1.21], ""),
+    ],
 )
-def test_a_loss_that_has_settled_is_no_matter(caplog: pytest.LogCaptureFixture, losses: list[float]) -> None:
-    warn_of_falling_loss([{"validation/loss": loss} for loss in losses])
-    assert not caplog.messages
+def test_a_loss_that_still_falls_is_said(
+    caplog: pytest.LogCaptureFixture, figure: str, losses: list[float], said: str
+) -> None:
+    warn_of_falling_loss([{f"{figure}/loss": loss} for loss in losses])
+    assert said in caplog.text
+    assert bool(caplog.messages) == bool(said)

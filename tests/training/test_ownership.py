@@ -38,13 +38,8 @@ def write(directory: RunDirectory, holder: Holder) -> None:
     directory.owner.write_text(json.dumps(vars(holder)))
 
 
-def test_another_job_is_refused_at_once(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLURM_JOB_ID", "13")
-    waits: list[float] = []
-    message = r"got: +process 7 on node1 \(SLURM job 12\), since 2026-01-02T03:04:05"
-    with pytest.raises(OwnerError, match=message), held(Lease(directory.owner, directory.path), sleep=waits.append):
-        raise AssertionError("it has begun")
-    assert waits == []
+def lease_of(directory: RunDirectory) -> Lease:
+    return Lease(directory.owner, directory.path)
 
 
 def test_a_job_that_was_started_again_waits_for_its_earlier_process(
@@ -61,24 +56,31 @@ def test_a_job_that_was_started_again_waits_for_its_earlier_process(
         then = time.time() - sum(waits)
         os.utime(directory.owner, (then, then))
 
-    with held(Lease(directory.owner, directory.path), sleep=sleep):
+    with held(lease_of(directory), sleep=sleep):
         assert LEASE_SECONDS <= sum(waits) < LEASE_SECONDS + 10
         assert "waiting for" in caplog.text
         assert "which is written by process 7 on node1 (SLURM job 12), since 2026" in caplog.text
 
 
-@pytest.mark.parametrize("launch", ["12 1 - node1 29500", "12 1 - node2 29501", "12 2 - - -", "12"])
-def test_another_process_of_the_same_start_or_a_later_one_keeps_the_run(
-    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, launch: str
+@pytest.mark.parametrize(
+    ("job", "restarts", "launch"),
+    [
+        ("13", "0", "12 0"),
+        ("12", "1", "12 1 - node1 29500"),
+        ("12", "1", "12 1 - node2 29501"),
+        ("12", "1", "12 2 - - -"),
+        ("12", "0", "12"),
+    ],
+)
+def test_another_job_and_a_process_of_the_same_start_or_a_later_one_are_refused_at_once(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, job: str, restarts: str, launch: str
 ) -> None:
-    monkeypatch.setenv("SLURM_JOB_ID", "12")
-    monkeypatch.setenv("SLURM_RESTART_COUNT", "1" if launch != "12" else "0")
+    monkeypatch.setenv("SLURM_JOB_ID", job)
+    monkeypatch.setenv("SLURM_RESTART_COUNT", restarts)
     write(directory, replace(ELSEWHERE, launch=launch))
     waits: list[float] = []
-    with (
-        pytest.raises(OwnerError, match="another process is writing"),
-        held(Lease(directory.owner, directory.path), sleep=waits.append),
-    ):
+    message = r"another process is writing .*\n  got: +process 7 on node1 \(SLURM job 12\), since 2026-01-02T03:04:05"
+    with pytest.raises(OwnerError, match=message), held(lease_of(directory), sleep=waits.append):
         raise AssertionError("it has begun")
     assert waits == []
 

@@ -24,7 +24,6 @@ from dglcell.data.columns import COVARIATE, Column
 from dglcell.data.strains import Strains
 from dglcell.errors import CheckpointError, ConfigError
 from dglcell.metrics import ResultRow
-from dglcell.prediction.export import About, export
 from dglcell.report.panels import described
 from dglcell.report.run_files import read_doses, read_predictions, read_run
 from dglcell.runs.directory import RunDirectory
@@ -195,22 +194,6 @@ def test_what_a_run_does_not_have_is_refused(run: RunDirectory, tiny: Tiny, tmp_
     run.results.write_text(json.dumps(json.loads(run.results.read_text()) | {"predicts": {"fitness": 3}}))
     with pytest.raises(CheckpointError, match="predicts"):
         dglcell.load(run.path)
-
-
-def test_an_exported_model_predicts_what_its_run_does(tiny_run: RunDirectory, tmp_path: Path) -> None:
-    made = export(tiny_run.path, tmp_path / "tiny-model", About("E. coli", "CC0", ["It is a test."], "A test"))
-    for way in WAYS:
-        expected, found = (dglcell.load(path, predict_with=way).predict(STRAINS) for path in (tiny_run.path, made))
-        pd.testing.assert_frame_equal(found, expected)
-
-
-def test_a_table_that_has_the_column_is_refused(
-    tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    strains = tmp_path / "strains.csv"
-    strains.write_text("genes,predicted_by\nb0008,mine\n")
-    assert main(["predict", str(tiny_run.path), str(strains)]) == 2
-    assert "column 'predicted_by' is there already" in capsys.readouterr().err
 
 
 def test_baselines_see_the_training_part_and_nothing_else(prepared: Prepared) -> None:

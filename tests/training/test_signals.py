@@ -7,7 +7,6 @@ import dataclasses
 import multiprocessing
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +22,6 @@ from dglcell.config.experiment import TrainerConfig
 from dglcell.data.datamodule import StrainNumbers
 from dglcell.errors import ConfigError, DataError, StoppedError
 from dglcell.runs.directory import RunDirectory
-from dglcell.training import signals
 from dglcell.training.distributed import check_allocation, collect_rows, leave_group
 from dglcell.training.fit import make_data, make_task
 from dglcell.training.prepare import prepare
@@ -53,21 +51,15 @@ def test_launchers_say_which_process_is_first(
     assert is_rank_zero() == first
 
 
-def test_the_others_wait_until_the_path_is_there(tmp_path: Path) -> None:
-    path, seen = tmp_path / "store", []
-    thread = threading.Thread(target=lambda: (wait_for(path, 60), seen.append(path.exists())))
-    thread.start()
-    time.sleep(0.1)
-    assert not seen
-    path.mkdir()
-    thread.join()
-    assert seen == [True]
-
-
-def test_nobody_waits_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signals, "POLL_SECONDS", 0.01)
-    with pytest.raises(DataError, match=r"first process has not made '.*store' within `trainer.timeout`\n.*after 0 s"):
-        wait_for(tmp_path / "store", 0.05)
+def test_the_others_wait_until_the_path_is_there_and_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    naps: list[float] = []
+    monkeypatch.setattr("time.sleep", lambda seconds: (naps.append(seconds), (tmp_path / "store").mkdir()))
+    wait_for(tmp_path / "store", 60)
+    assert len(naps) == 1
+    with pytest.raises(DataError, match=r"first process has not made '.*other' within `trainer.timeout`\n.*after -1 s"):
+        wait_for(tmp_path / "other", -1)
 
 
 @pytest.fixture(autouse=True)
