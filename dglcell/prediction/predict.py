@@ -34,8 +34,7 @@ from dglcell.prediction.table import (
     write_tables,
 )
 from dglcell.training.checkpoint import Trained
-from dglcell.training.predicted import predict_batches
-from dglcell.training.predicting import mixed
+from dglcell.training.predicting import mixed, predict_batches
 from dglcell.uncertainty.calibration import interval_columns
 
 

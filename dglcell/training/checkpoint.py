@@ -261,21 +261,17 @@ def newest_checkpoint(directory: RunDirectory) -> ReadCheckpoint:
     Raises:
         CheckpointError: no checkpoint can be read.
     """
-    newest: ReadCheckpoint | None = None
-    unreadable: list[CheckpointError] = []
+    found, unreadable = list[ReadCheckpoint](), list[CheckpointError]()
     for path in filter(os.path.lexists, (directory.interrupted, directory.last)):
         try:
-            found = ReadCheckpoint(path)
+            found.append(ReadCheckpoint(path))
         except CheckpointError as error:
             unreadable.append(error)
-            continue
-        if newest is None or found.global_step > newest.global_step:
-            newest = found
-    if newest is None:
+    if not found:
         raise unreadable[-1]
     for problem in unreadable:
         log.warning("passed over: %s", problem)
-    return newest
+    return max(found, key=lambda one: one.global_step)
 
 
 def starting_point(checkpoint: ReadCheckpoint | None, config: Config) -> tuple[int, bool]:
@@ -288,21 +284,20 @@ def starting_point(checkpoint: ReadCheckpoint | None, config: Config) -> tuple[i
         new = "training from scratch" if config.start_from is None else "training a new run"
         log.info("%s: no checkpoint in %s", new, config.run_directory)
         return 0, False
-    path = checkpoint.path
+    path, epoch = checkpoint.path, checkpoint.epoch + 1
     if checkpoint.unfinished:
-        log.info("continuing from %s, in epoch %d, step %d", path, checkpoint.epoch + 1, checkpoint.global_step)
+        log.info("continuing from %s, in epoch %d, step %d", path, epoch, checkpoint.global_step)
         return checkpoint.epoch, False
-    epoch = checkpoint.epoch + 1
     log.info("continuing from %s, written after epoch %d", path, epoch)
+    callbacks = checkpoint.content["callbacks"].items()
+    stopping = [state for name, state in callbacks if name.startswith("EarlyStopping")]
     if epoch >= config.trainer.epochs:
         log.info("training is finished after %s; evaluating", count(config.trainer.epochs, "epoch"))
-        return epoch, True
-    callbacks = checkpoint.content.get("callbacks", {}).items()
-    stopping = [state for name, state in callbacks if name.startswith("EarlyStopping")]
-    if any(state.get("wait_count", 0) >= state.get("patience", 1) for state in stopping):
+    elif any(state.get("wait_count", 0) >= state.get("patience", 1) for state in stopping):
         log.info("training stopped early after epoch %d; evaluating", epoch)
-        return epoch, True
-    return epoch, False
+    else:
+        return epoch, False
+    return epoch, True
 
 
 def check_continues(checkpoint: ReadCheckpoint, config: Config, cell: CellGraph, split: Split) -> None:

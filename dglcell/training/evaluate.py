@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from dglcell.config.experiment import Config
-from dglcell.data.changes import read_changes
+from dglcell.data.changes import ACTIVITIES, LEARNED_ACTIVITIES, read_changes
 from dglcell.data.config import ALIKE_EVERYWHERE
 from dglcell.data.sources.csv_table import find_aliases
 from dglcell.data.sources.text_table import read_rows
+from dglcell.data.strains import Strains
 from dglcell.data.table import REGRESSION
 from dglcell.errors import ConfigError, DglcellError
-from dglcell.files.atomic import find_raw, write_json
+from dglcell.files.atomic import atomic_file, find_raw, no_formula, shortest, write_json
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.machine.devices import device_here, threads
 from dglcell.metrics import ResultRow, json_safe
+from dglcell.models.terms.term import Term
 from dglcell.report.page import predicts_lines
 from dglcell.report.run_files import read_run
 from dglcell.report.run_page import write_report
 from dglcell.runs.directory import EpochLog, RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained, refuse
-from dglcell.training.predicted import predict_strains, write_predictions
 from dglcell.training.predicting import (
     Baselines,
     Scored,
@@ -34,6 +40,7 @@ from dglcell.training.predicting import (
     choices_as_json,
     fit_baselines,
     kept_baselines,
+    predict_strains,
     score,
 )
 from dglcell.training.prepare import Prepared, prepare, prepare_run
@@ -234,3 +241,64 @@ def ablation_rows(run: Path, split_sha256: str) -> list[ResultRow]:
 def rows_as_json(rows: Iterable[ResultRow]) -> list[dict[str, Any]]:
     """Return rows as they are written to ``results.json``."""
     return [{**vars(row), "metrics": json_safe(row.metrics)} for row in rows]
+
+
+WRITTEN_STRAINS = 2**16
+"""Strains that are written together."""
+
+
+def write_predictions(
+    path: Path,
+    prepared: Prepared,
+    strains: Tensor,
+    predicted_ST: NDArray[np.float32],
+    network_ST: NDArray[np.float32],
+    own: Mapping[str, str] | None = None,
+    learned: Term | None = None,
+) -> None:
+    """Write a CSV with one row per strain: its genes, measured and predicted phenotypes in original units.
+
+    Where the network does not predict a phenotype alone, its prediction is in a column ``network_<phenotype>``.
+
+    Activities of genes, where there are any, are in a column ``activities``, and each covariate in one of its name, so
+    that the table can be predicted again. A column ``learned_activities`` says what is left of the genes for the model.
+
+    Args:
+        strains: [S] rows of the data set.
+        predicted_ST: predictions of what predicts.
+        network_ST: predictions of the network.
+        own: systematic name → the user's own name; if there are any, they are written into a column ``names``.
+        learned: the part of the model that learns activities; there is no column of them where None.
+    """
+    dataset, genes = prepared.dataset, prepared.cell.genes.names
+    spelled = {"genes": genes} | ({"names": [own.get(gene, gene) for gene in genes]} if own else {})
+    differ = [t for t in range(len(dataset.phenotypes)) if not np.array_equal(predicted_ST[:, t], network_ST[:, t])]
+    with atomic_file(path) as partial:
+        for first in range(0, len(strains), WRITTEN_STRAINS):
+            block = slice(first, first + WRITTEN_STRAINS)
+            on_device = dataset.take(strains[block])
+            batch = on_device.numpy()
+            columns = {name: _joined(np.array(of, dtype=object)[batch.targets], batch) for name, of in spelled.items()}
+            if batch.activities is not None:
+                columns[ACTIVITIES] = _joined(shortest(batch.activities), batch)
+            for name, categories in batch.covariates.items():
+                values = batch.shown(name)
+                columns[name] = [no_formula(str(one)) for one in values] if categories else shortest(values)
+            if learned is not None:
+                columns[LEARNED_ACTIVITIES] = _joined(shortest(_learned_activities(learned, on_device)), batch)
+            for t, (name, measured_B) in enumerate(batch.phenotypes.items()):
+                columns[f"measured_{name}"] = shortest(measured_B)
+                columns[f"predicted_{name}"] = shortest(predicted_ST[block, t])
+            columns |= {f"network_{[*dataset.phenotypes][t]}": shortest(network_ST[block, t]) for t in differ}
+            pd.DataFrame(columns).to_csv(partial, mode="a", header=first == 0, index=False, lineterminator="\n")
+
+
+@torch.inference_mode()
+def _learned_activities(learned: Term, batch: Strains) -> NDArray[np.float32]:
+    found = learned.strains(batch.to(next(learned.parameters()).device).perturbations).activities
+    return np.zeros(len(batch.targets), np.float32) if found is None else found.float().cpu().numpy()
+
+
+def _joined(names: Iterable[str], batch: Strains) -> list[str]:
+    rest = iter(names)
+    return [no_formula(";".join(itertools.islice(rest, count))) for count in batch.num_deletions.tolist()]

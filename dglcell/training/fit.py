@@ -258,15 +258,15 @@ def take_weights(read: ReadCheckpoint, model: StrainModel, prepared: Prepared) -
         raise CheckpointError(what, do="give both experiments the same `cell`")
     state = {name.removeprefix(MODEL): tensor for name, tensor in read.content["state_dict"].items()}
     own = dict(model.named_parameters())
-    fresh = [name for name, weight in own.items() if name not in state or state[name].shape != weight.shape]
-    if all(own[name].ndim < 2 for name in own.keys() - set(fresh)):  # a single bias is no start
+    fitting = [name for name, weight in own.items() if name in state and state[name].shape == weight.shape]
+    if all(own[name].ndim < 2 for name in fitting):  # a single bias is no start
         what = f"`start_from`: no weight of '{path}' fits this model"
         raise CheckpointError(what, do="give both experiments the same keys of `model`, such as `model.hidden`")
     with torch.no_grad():
-        for name in own.keys() - set(fresh):
+        for name in fitting:
             own[name].copy_(state[name])
     log.info("starting from the weights of '%s' after %s", path, count(read.epoch + 1, "epoch"))
-    if fresh:
+    if fresh := [name for name in own if name not in fitting]:
         log.info("these weights are not in it, or of another shape: %s", listing(fresh))
     if read.phenotypes != tuple(prepared.dataset.phenotypes):
         log.info("its heads of phenotypes were trained for %s", listing(read.phenotypes))
@@ -276,14 +276,10 @@ def take_weights(read: ReadCheckpoint, model: StrainModel, prepared: Prepared) -
         log.info("whether that run was trained on strains of this run's validation or test part is not known")
         return
     for part in EVALUATED:
-        number = int(((other.part == TRAIN) & (split.part == PARTS.index(part))).sum())
-        if number:
-            log.warning(
-                "%s strains of the %s part trained the run that this one starts from: results there may show memory "
-                "instead of understanding, unless they had other labels there",
-                f"{number:,} of {split.counts[part]:,}",
-                part,
-            )
+        if number := int(((other.part == TRAIN) & (split.part == PARTS.index(part))).sum()):
+            what = "strains of the %s part trained the run that this one starts from: results there may show memory"
+            text = f"%s of %s {what} instead of understanding, unless they had other labels there"
+            log.warning(text, f"{number:,}", f"{split.counts[part]:,}", part)
 
 
 def make_task(
@@ -402,12 +398,7 @@ def warn_of_falling_loss(epochs: Sequence[Mapping[str, Any]]) -> None:
     losses = [row[figure] for row in epochs if row.get(figure) is not None]
     if len(losses) < 5 or not is_rank_zero():  # so short a training is meant to be
         return
-    before = min(losses[: -max(1, len(losses) // 4)])
-    if losses[-1] <= min(losses) and before - losses[-1] > 0.02 * abs(before):
-        log.warning(
-            "the %s was still falling at the end, and is %.4g: train longer, e.g. `trainer.epochs=%d` in another run "
-            "directory",
-            figure.replace("/", " "),
-            losses[-1],
-            3 * len(losses),
-        )
+    before, last, many = min(losses[: -max(1, len(losses) // 4)]), losses[-1], 3 * len(losses)
+    if last <= min(losses) and before - last > 0.02 * abs(before):
+        text = "the %s was still falling at the end, and is %.4g: train longer, e.g. `trainer.epochs=%d` in another run"
+        log.warning(f"{text} directory", figure.replace("/", " "), last, many)

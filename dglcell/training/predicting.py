@@ -1,28 +1,36 @@
-"""Fit the baselines of a run, score them, the network and an ensemble, and choose which of them predicts."""
+"""Predict strains with the network and baselines of a run, score them, and choose which of them predicts."""
 
 from __future__ import annotations
 
 import functools
 import logging
 import math
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from dglcell.baselines.fit import fit_families, left_out_baselines, load_models, save_models
 from dglcell.baselines.problem import Baseline, Problem, in_words
 from dglcell.baselines.similarity import Reactions, gene_similarity
 from dglcell.data.columns import COVARIATE
+from dglcell.data.dataset import EpochBatches, Normaliser
 from dglcell.data.strains import Strains
 from dglcell.errors import CheckpointError, ConfigError, count, did_you_mean, listing
 from dglcell.files.untrusted import Number, UnreadableError, check_fields, read_json
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import CATALYSES
+from dglcell.kernels.spmm import check_kernel
+from dglcell.machine.processor import is_out_of_memory
 from dglcell.metrics import COLUMNS, ENSEMBLE_OF, HEADLINE, ResultRow, best_row, format_metric, rows_of
+from dglcell.models.model import Prediction, StrainModel, joined
+from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.report.run_files import damaged_file
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import Chosen, Trained
@@ -30,6 +38,61 @@ from dglcell.training.prepare import Prepared
 from dglcell.uncertainty.paired import ahead
 
 log = logging.getLogger("dglcell")
+
+
+@torch.inference_mode()
+def predict_strains(
+    model: StrainModel, normaliser: Normaliser, dataset: Strains, strains: Tensor, *, batch_size: int
+) -> NDArray[np.float32]:
+    """Return [n, T] predictions in original units.
+
+    Args:
+        model: the model, whose device decides where this runs.
+        strains: [n] strain numbers, on the host; predictions are in their order.
+
+    Raises:
+        MissingDependencyError: the model's kernel does not run on its device.
+    """
+    device, counts = next(model.parameters()).device, dataset.offsets.cpu().diff()
+    resident, batches = dataset.to(device), EpochBatches(strains, batch_size, shuffle=False, seed=0)
+    taken = (resident.take(batch.to(device), int(counts[batch].sum())).perturbations for batch in batches)
+    outputs_ST = torch.cat([prediction.phenotypes.float() for prediction in predict_batches(model, taken)])
+    return normaliser.to(device).restore(outputs_ST).cpu().numpy()
+
+
+@torch.inference_mode()
+def predict_batches(model: StrainModel, batches: Iterable[GenotypeBatch]) -> Iterator[Prediction]:
+    """Yield the model's output for each batch, on its device, in normalised units.
+
+    The states of the wild type that a model keeps during evaluation are computed once for all batches. Where memory
+    runs out, this batch and the later ones are cut in two, until they fit.
+
+    Args:
+        model: the model, whose device decides where this runs.
+        batches: genotypes, on the device of the model.
+
+    Raises:
+        MissingDependencyError: the model's kernel does not run on its device.
+    """
+    device = next(model.parameters()).device.type
+    check_kernel(model.config.kernel, device)
+    model.eval()
+    most = sys.maxsize
+    for batch in batches:
+        found: list[Prediction] = []
+        first, number = 0, batch.num_strains
+        while first < number or not found:
+            part = batch if number <= most else batch.part(first, min(first + most, number))
+            try:
+                found.append(model(part))
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error) or part.num_strains < 2:
+                    raise
+                most = part.num_strains // 2
+                log.warning("memory is not enough for %d strains at once; %d are tried", part.num_strains, most)
+            else:
+                first += max(part.num_strains, 1)
+        yield found[0] if len(found) == 1 else joined(found)
 
 
 @dataclass(frozen=True)

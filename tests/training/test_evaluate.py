@@ -125,17 +125,20 @@ def test_an_ablation_of_another_split_is_not_compared_with(tiny: Tiny, tmp_path:
     assert ablation_rows(tmp_path / "other" / "seed-0", sha256) == []
 
 
+TRAIN = ["train", "FILE", "--without-messages", "1"]
+
+
 @pytest.mark.parametrize(
     ("words", "refusal"),
     [
         (["baselines", "FILE", "--epochs", "3"], "--epochs is given without --without-messages"),
-        (["train", "FILE", "--without-messages", "1", "model.layers=0"], "there is no ablation without messages"),
+        ([*TRAIN, "model.layers=0"], "there is no ablation without messages"),
         (
-            ["train", "FILE", "--without-messages", "1", "model={name: dango, heads: 2, hidden: 8}", "cell.derived=[]"],
+            [*TRAIN, "cell.derived=[isoenzyme]", "model={name: dango, heads: 2, hidden: 8, reconstruction: false}"],
             r"no ablation without messages[\s\S]*leave `--without-messages` out",
         ),
         (
-            ["train", "FILE", "--without-messages", "1", "trainer.devices=2"],
+            [*TRAIN, "trainer.devices=2"],
             r"works with a single device only[\s\S]*call `dglcell baselines FILE --without-messages`",
         ),
     ],

@@ -17,7 +17,7 @@ from dglcell.nn.config import LINKS
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained
 from dglcell.training.fit import make_task
-from dglcell.training.predicted import predict_strains
+from dglcell.training.predicting import predict_strains
 from dglcell.training.prepare import Prepared, prepare
 from tests.tiny import Tiny
 

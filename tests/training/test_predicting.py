@@ -27,9 +27,9 @@ from dglcell.metrics import ResultRow
 from dglcell.report.panels import described
 from dglcell.report.run_files import read_doses, read_predictions, read_run
 from dglcell.runs.directory import RunDirectory
-from dglcell.training import predicted as predicted_module
+from dglcell.training import evaluate as evaluate_module
 from dglcell.training.checkpoint import Trained, load_trained
-from dglcell.training.predicted import predict_strains, write_predictions
+from dglcell.training.evaluate import write_predictions
 from dglcell.training.predicting import (
     BASELINE,
     ENSEMBLE,
@@ -39,6 +39,7 @@ from dglcell.training.predicting import (
     ensemble_weight,
     fit_baselines,
     mixed,
+    predict_strains,
     same_covariates,
     score,
 )
@@ -284,7 +285,7 @@ def test_predictions_are_written_in_blocks_without_a_seam(
     strains = torch.cat([prepared.parts["test"], prepared.parts["validation"]])
     predicted = np.linspace(-1, 1, len(strains), dtype=np.float32)[:, None]
     write_predictions(tmp_path / "whole.csv", prepared, strains, predicted, predicted)
-    monkeypatch.setattr(predicted_module, "WRITTEN_STRAINS", 7)
+    monkeypatch.setattr(evaluate_module, "WRITTEN_STRAINS", 7)
     write_predictions(tmp_path / "blocks.csv", prepared, strains, predicted, predicted + 1)
     rows = list(csv.DictReader((tmp_path / "blocks.csv").open()))
     assert {row["genes"].count(";") for row in rows} == {0, 1}
