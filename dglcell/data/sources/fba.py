@@ -138,10 +138,16 @@ class FluxSolver:
         self._optima = glpk.glp_create_prob()
         for lp in (self._wild, self._work, self._optima):
             weakref.finalize(self, glpk.glp_delete_prob, lp)
-        # The presolver finds the optimum reliably, the second call makes its basis GLPK's own.
-        glpk.glp_simplex(self._wild, self._presolving)
-        glpk.glp_simplex(self._wild, self._parameters)
-        if glpk.glp_get_status(self._wild) != glpk.GLP_OPT:
+        # The presolver finds the optimum reliably, the second call makes its basis GLPK's own. With bounds as large as
+        # 999999 that call may lose the optimum by rounding, but not in a scaled problem.
+        for scaled in (False, True):
+            if scaled:
+                glpk.glp_scale_prob(self._wild, glpk.GLP_SF_AUTO)
+            glpk.glp_simplex(self._wild, self._presolving)
+            glpk.glp_simplex(self._wild, self._parameters)
+            if glpk.glp_get_status(self._wild) == glpk.GLP_OPT:
+                break
+        else:
             where = "a model that grows on its own medium" if problem.medium is None else "a medium that feeds it"
             do = "check the model's objective and exchange bounds, or raise `time_limit`"
             what = f"flux balance analysis: {problem.wild_type} has no optimal growth"

@@ -80,6 +80,19 @@ def test_a_problem_without_a_steady_state_is_refused(problem: FluxProblem) -> No
         FluxSolver(impossible)
 
 
+def test_an_optimum_that_is_lost_without_scaling_is_found(
+    problem: FluxProblem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With bounds as large as 999999 the second call for the wild type of iMM904 takes a medium for infeasible."""
+    status, expected = fba.glpk.glp_get_status, FluxSolver(problem).solve(NOTHING).value
+
+    def lost_unless_scaled(lp: object) -> int:
+        return status(lp) if fba.glpk.glp_get_rii(lp, 1) != 1 else fba.glpk.GLP_NOFEAS
+
+    monkeypatch.setattr(fba.glpk, "glp_get_status", lost_unless_scaled)
+    assert FluxSolver(problem).solve(NOTHING).value == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("extra", [False, True])
 def test_models_that_are_no_plain_problem_are_refused(extra: bool) -> None:
     model = load_model("textbook")
