@@ -49,8 +49,8 @@ class CellModel(StrainModel):
 
     1. Terms may change the strains: activities are learned, and media weaken reactions.
     2. The encoder passes messages. Where a term pools strains' own graphs, it does so over the surviving edges of every
-       strain: over the wild type once, and over by how much every strain differs from it. Else it encodes the wild type
-       alone, whatever the batch.
+       strain: over the wild type once, and over by how much every strain differs from it. Else, or with ``messages:
+       wild_type``, it encodes the wild type alone, whatever the batch.
     3. Terms see the wild type's states, those of the changed genes, and the vectors of strains; they may move them.
     4. Each term may give a score. Scores are added up, or their mean is taken (``combination``).
     5. Terms may finish the score, as ``Link`` makes a phenotype of it.
@@ -217,8 +217,14 @@ class CellModel(StrainModel):
         config, choices = self.config, self._choices()
         execution = choices.execution(recompute=self.recomputes(genotypes.num_strains, choices))
         strategy = strategy or config.strategy
+        whole = None  # the states of a cell that lacks nothing, where messages are those of the wild type
+        if config.messages == "wild_type":
+            whole = self.wild_type() if kept_pass is None else kept_pass.once(self.wild_type)
         perturbed = perturb(self.cell, genotypes, strategy, config.kernel, choices, execution, kept_pass)
-        states = self.encoder(perturbed, kept_pass)
+        if whole is None:
+            states = self.encoder(perturbed, kept_pass)
+        else:
+            states = {node_type: perturbed.start(x_NH) for node_type, x_NH in whole.items()}
         pooling = [(name, term) for name, term in self._terms.items() if term.reads(term.config)]
         return Encoded(
             {node_type: of_type.base_NH for node_type, of_type in states.items()},

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 Dropout = Annotated[float, below_one("probability")]
 Kernel = Annotated[str, one_of("auto", *KERNEL_NAMES)]
 Strategy = Annotated[str, one_of("auto", *STRATEGIES)]
+Messages = Annotated[str, one_of("own", "wild_type")]
 CombinationName = Annotated[str, one_of(*COMBINATIONS)]
 CombinationOrNone = Annotated[str, one_of(*COMBINATIONS, "none")]
 CrossRelationName = Annotated[str, one_of(*CROSS_RELATION)]
@@ -63,6 +64,7 @@ class ModelConfig(CovariatesConfig):
     link = "identity"
     combination = "sum"
     compile = "false"
+    messages = "own"
 
     kernel: Kernel = "auto"  # how sparse products are computed: auto | csr | tiled | dense | triton
     features: dict[str, str] = field(default_factory=dict)  # node type → table of fixed input features, or wild_type
@@ -286,6 +288,7 @@ class HeteroCellConfig(LinkConfig, GenesConfig, GraphConfig, EncoderConfig):
     name: str = "hetero_cell"
     local_head: bool = True  # score the deleted genes by their wild-type states
     combination: CombinationOrNone = "sum"  # how global and local prediction are combined: sum | mean | none
+    messages: Messages = "own"  # over own, each strain's graph; or wild_type, where only readouts know what is lost
     strategy: Strategy = "auto"  # for strains' graphs: auto | difference | node_mask | edge_mask | edge_subgraph
     compile: Switch = "auto"  # auto | true | false: torch.compile for layers; auto: in long runs on a GPU
 
@@ -301,6 +304,9 @@ class HeteroCellConfig(LinkConfig, GenesConfig, GraphConfig, EncoderConfig):
         if not self.metabolism and self.pool != [GENE]:
             do = "set `model.metabolism: true` or `model.pool: [gene]`"
             raise ConfigError("`model.pool` needs metabolism", got=self.pool, do=do)
+        if self.messages == "wild_type" and EDGES in (self.covariates or {}):
+            do = "leave `edges` out of `data.source.csv.covariates`"
+            raise ConfigError("`model.messages: wild_type` passes none over the edges that strains change", do=do)
         if not self.local_head:
             return
         self.check_local_head(self.hidden)

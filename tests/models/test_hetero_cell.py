@@ -20,7 +20,7 @@ from dglcell.models.config import HeteroCellConfig
 from dglcell.models.model import count_parameters
 from dglcell.nn.config import CROSS_RELATION
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import Choices
+from dglcell.perturbation.perturb import Choices, perturb
 from tests.examples import examples
 from tests.gpu.cells import make_cell
 from tests.perturbation.states_of import agree
@@ -154,6 +154,7 @@ def test_every_parameter_that_can_have_a_gradient_gets_one(pool: list[str], laye
         ({"cross_relation": "max"}, r"`model.cross_relation` is unknown\n  got:      max\n  expected: sum, mean, pair"),
         ({"cross_relation_norm": "layer"}, r"`model.cross_relation_norm` has no effect .* by their sum"),
         ({"cross_relation_layers": 1}, r"`model.cross_relation_layers` is too"),
+        ({"messages": "wild_type", "covariates": {"edges": ["a>b:0"]}}, r"passes none over the edges that strains"),
     ],
 )
 def test_bad_configurations_are_refused(changes: dict, message: str) -> None:
@@ -176,6 +177,42 @@ def test_fillers_of_a_batch_change_nothing(strategy: str) -> None:
     filled = dataclasses.replace(plain, nodes=torch.cat([plain.genes, fillers]))
     for one, other in zip(results(model, plain), results(model, filled), strict=True):
         torch.testing.assert_close(other, one, atol=1e-12, rtol=1e-12)
+
+
+STRAINS = [[], [3], [0, 59], [7, 8], []]
+
+
+@pytest.mark.parametrize("strategy", ["node_mask", "difference", "edge_mask", "edge_subgraph"])
+def test_messages_of_the_wild_type_leave_what_is_lost_to_the_readout(strategy: str) -> None:
+    """Strains without deletions are as on their own graphs; others pool the wild type's states of what they keep."""
+    cell = make_cell().resident
+    models = []
+    for messages in ("own", "wild_type"):
+        torch.manual_seed(0)
+        config = small_config(strategy=strategy, messages=messages, local_head=False, combination="none")
+        models.append(randomise(HeteroCell(cell, config).double()))
+    own, whole = models
+    assert count_parameters(own) == count_parameters(whole)
+    batch = GenotypeBatch.from_lists(STRAINS)
+    (x, *of_own), (y, *gradients) = (results(model, batch) for model in models)
+    torch.testing.assert_close(y[[0, 4]], x[[0, 4]], **TOLERANCE)
+    assert not torch.isclose(y[1:4], x[1:4]).any()
+    assert [bool(g.any()) for g in gradients] == [bool(g.any()) for g in of_own]
+    states, graph = whole.wild_type(), whole.terms["graph"]
+    kept = perturb(cell, batch).keep
+    pooled = [
+        [
+            torch.softmax(graph.pools[t].gate(x_NH[rows]), 0).T @ graph.pools[t].value(x_NH[rows])
+            for rows in (torch.ones_like(kept[t][:, 2]), kept[t][:, 2])
+        ]
+        for t, x_NH in ((t, states[t]) for t in whole.config.pool)
+    ]
+    parts = zip(whole.config.pool, pooled, strict=True)
+    z = torch.cat([(before - after) * cell.num_nodes[t] for t, (before, after) in parts], 1)
+    torch.testing.assert_close(whole(batch).phenotypes[2:3], graph.head(z), **TOLERANCE)
+    with torch.no_grad():
+        kept_for_later = whole.eval()(batch).phenotypes
+    torch.testing.assert_close(kept_for_later, whole(batch).phenotypes, **TOLERANCE)
 
 
 @pytest.mark.parametrize("strategy", ["difference", "edge_subgraph"])
