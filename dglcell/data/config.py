@@ -114,6 +114,7 @@ class SplitConfig:
     seed: Seed = 42  # seed of the shuffle
     by_deletions: bool = True  # not for stratified, gene_disjoint: keep the fractions for each number of deletions
     genes_rule: Rule = "any"  # gene_disjoint: a strain is in the test part if any, or all, of its genes are test genes
+    groups: str | None = None  # gene_disjoint: table of genes and, behind them, of groups that stay in one part
     folds: Folds | None = None  # cross-validation: this many equal folds instead of fractions
     fold: int | None = None  # 0 … folds - 1: the test fold; the next one is validation
     test_genes: Count | None = None  # gene_split_1, gene_split_2: number of held-out genes; null: 40 and 400
@@ -149,7 +150,8 @@ class SplitConfig:
             raise ConfigError(f"`{key}.fold` is out of range", got=self.fold, expected=f"0 … {self.folds - 1}")
 
     def _validate_kind(self, key: str) -> None:
-        of_kinds = {"test_genes": tuple(GENE_SPLITS), "max_deletions": ("deletions",), "all_train": ("deletions",)}
+        of_kinds = {"test_genes": tuple(GENE_SPLITS), "groups": ("gene_disjoint",)}
+        of_kinds |= dict.fromkeys(("max_deletions", "all_train"), ("deletions",))
         for name, kinds in of_kinds.items():
             if getattr(self, name) is not None and self.kind not in kinds:
                 what = " or ".join(kinds)

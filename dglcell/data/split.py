@@ -31,9 +31,10 @@ from dglcell.data.partition import (
     strain_keys,
     stratified_parts,
 )
+from dglcell.data.sources.text_table import read_rows
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, listing
-from dglcell.files.atomic import atomic_file, canonical_hash, sha256_file
+from dglcell.files.atomic import atomic_file, canonical_hash, find_raw, sha256_file
 from dglcell.files.untrusted import UnreadableError, read_json, read_npz
 
 # Splits that another program wrote: JSON lists of strain numbers.
@@ -226,13 +227,14 @@ class Split:
         return split
 
 
-def make_split(config: SplitConfig, table: Strains, store_sha256: str) -> Split:
+def make_split(config: SplitConfig, table: Strains, store_sha256: str, raw: str | None = None) -> Split:
     """Divide the strains of a store, or read the split that ``config.path`` names.
 
     Args:
         config: the configuration of the split.
         table: the strains, all of them, in the order of the store.
         store_sha256: hash of the store.
+        raw: folder for a relative path of ``config.groups``.
 
     Raises:
         ConfigError: the configuration is wrong.
@@ -242,7 +244,10 @@ def make_split(config: SplitConfig, table: Strains, store_sha256: str) -> Split:
     if config.path is not None:
         split = read_split(Path(config.path), config, table, store_sha256)
     else:
-        parts, parameters = divide(config, table)
+        path = None if config.groups is None else find_raw(config.groups, raw)
+        parts, parameters = divide(config, table if path is None else in_groups(table, path))
+        if path is not None:
+            parameters["groups"] = {"file": path.name, "file_sha256": sha256_file(path)}
         split = Split(parts, config.kind, config.seed, parameters, store_sha256)
     if config.subset is not None:
         parts = subset_parts(split.part, table, config.subset.size, config.seed)
@@ -264,6 +269,21 @@ def make_split(config: SplitConfig, table: Strains, store_sha256: str) -> Split:
             do="give the empty part a larger fraction, try another seed or kind, or use more strains",
         )
     return split
+
+
+def in_groups(table: Strains, path: Path) -> Strains:
+    """Return strains whose targets are groups of genes; a gene that the table at ``path`` lacks is a group by itself.
+
+    Raises:
+        DataError: the file has one column only, or is no table.
+    """
+    genes_and_groups = read_rows(path).frame
+    if genes_and_groups.shape[1] < 2:
+        expected = "a header, and a gene and its group in each row"
+        raise DataError(f"`split.groups`: '{path.name}' has one column", expected=expected)
+    group_of = dict(genes_and_groups.iloc[:, :2].itertuples(index=False, name=None))
+    groups, group_N = np.unique([group_of.get(name, name) for name in table.names], return_inverse=True)
+    return table.with_(names=tuple(groups.tolist()), targets=group_N[table.targets])
 
 
 def divide(config: SplitConfig, table: Strains) -> tuple[Parts, dict[str, Any]]:

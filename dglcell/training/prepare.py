@@ -233,7 +233,7 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
         if config.split.path is not None and not Path(config.split.path).is_file():
             what, expected = f"split '{config.split.path}' not found", "split.npz of a run, or JSON"
             raise DataError(what, expected=expected, do="check `split.path`")
-        for path in set(config.model.features.values()) - {WILD_TYPE}:
+        for path in {*config.model.features.values(), config.split.groups} - {WILD_TYPE, None}:
             find_raw(path, config.paths.raw)
     # A store may take hours to build, so other faults are found first.
     cell = cell or build_cell(config.cell, config.paths.raw)
@@ -248,7 +248,7 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
             raise
         log.warning("%s; this run keeps the strains that it began with", str(error).partition("\n")[0])
     table, new = store.read(), split is None
-    split = split or make_split(config.split, table, store.sha256)
+    split = split or make_split(config.split, table, store.sha256, config.paths.raw)
     seen = config.model.covariates
     table = table.with_covariates(table.covariates if seen is None else seen)
     dataset = strains_of_cell(table, cell.genes, config.data.phenotypes, config.data.unknown_genes)

@@ -207,6 +207,25 @@ def test_a_smaller_share_of_training_strains_is_inside_a_larger_one(kind: str) -
         larger = trained
 
 
+@pytest.mark.parametrize("options", [{}, {"folds": 4, "fold": 1}, {"genes_rule": "all"}])
+def test_a_group_of_genes_is_in_one_part(options: dict[str, Any], tmp_path: Path) -> None:
+    table = random_table(600, 120, (1, 1))
+    of = {name: f"group {number // 3}" for number, name in enumerate(table.names[:90])}  # the others have none
+    (tmp_path / "groups.csv").write_text("\n".join(["gene,group", *(f"{a},{b}" for a, b in of.items())]))
+    config = SplitConfig("gene_disjoint", [0.6, 0.2, 0.2], groups="groups.csv", **options)
+    split = make_split(config, table, STORE, str(tmp_path))
+    group = [of.get(table.names[gene], table.names[gene]) for gene in table.targets]
+    parts = {name: {group[s] for s in split.indices(name)} for name in ("train", "validation", "test")}
+    assert sum(map(len, parts.values())) == len(set(group))
+    assert not set.intersection(*parts.values())
+    alone = make_split(replace(config, groups=None), table, STORE)
+    assert split.parameters["groups"]["file"] == "groups.csv"
+    assert (split.part != alone.part).any()
+    (tmp_path / "groups.csv").write_text("gene\na\n")
+    with pytest.raises(DataError, match=r"`split.groups`: 'groups.csv' has one column"):
+        make_split(config, table, STORE, str(tmp_path))
+
+
 def test_gene_splits_hold_out_40_and_400_genes_unless_told() -> None:
     for kind, genes in (("gene_split_1", 40), ("gene_split_2", 400)):
         table = random_table(6000, 450, (1, 2))
