@@ -30,9 +30,9 @@ RESULTS, USAGE = ROOT / "docs/results", ROOT / "dglcell/cluster/usage.yaml"
 KEY = ("experiment", "seed")
 
 SCORES = (
-    *KEY, "where", "model", "baseline", "n", "pearson", "spearman", "r2", "mae", "pearson_within", "average_precision",
-    "auroc", "covered", "width", "constant_covered", "constant_width", "ahead_low", "ahead_high", "ahead_genes_low",
-    "ahead_genes_high", "ceiling",
+    *KEY, "where", "model", "baseline", "n", "pearson", "spearman", "r2", "mae", "pearson_within", "lowest_auroc",
+    "average_precision", "auroc", "covered", "width", "constant_covered", "constant_width", "ahead_low", "ahead_high",
+    "ahead_genes_low", "ahead_genes_high", "ceiling",
 )  # fmt: skip
 """Columns; `where` is a part of the test strains, such as a medium, and empty for all of them."""
 

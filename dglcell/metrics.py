@@ -111,6 +111,25 @@ def pearson_within(prediction: ArrayLike, target: ArrayLike, groups: NDArray[np.
     return float(np.mean(found)) if len(found) > 1 else math.nan
 
 
+LOWEST = 0.02  # share of a group's strains that are to be found as its lowest
+
+
+def lowest_auroc(prediction: ArrayLike, target: ArrayLike, groups: NDArray[np.integer]) -> float:
+    """Return the mean over groups of the AUROC with which low predictions find the lowest ``LOWEST`` of each group.
+
+    Arguments are those of :func:`pearson_within`. A group counts if two strains or more are to be found. NaN without
+    such a group, or where a prediction is not finite.
+    """
+    p, t = measured_pairs(prediction, target)
+    of_strain, found = groups[~np.isnan(np.asarray(target, dtype=np.float64))], []
+    for group in np.unique(of_strain) if np.isfinite(p).all() else ():
+        one = of_strain == group
+        if (number := round(LOWEST * one.sum())) >= 2:
+            lowest = t[one] <= np.partition(t[one], number - 1)[number - 1]
+            found.append(classification_metrics(-p[one], lowest)["auroc"])
+    return float(np.mean(found)) if found else math.nan
+
+
 def json_safe(metrics: Mapping[str, float]) -> dict[str, float | None]:
     """Return the same metrics with None in place of NaN and infinities, which JSON does not have."""
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
@@ -222,8 +241,8 @@ def rows_of(
         kind: kind of its labels. Classes are told apart at the threshold that is best on the validation part.
         predicted: part → [S] predictions; the validation part among them, unless there are none.
         measured: part → [S] labels.
-        groups: part → [S] group of each strain, such as its medium. Rows of numbers have the metric ``pearson_within``
-            (:func:`pearson_within`) where two groups have one.
+        groups: part → [S] group of each strain, such as its medium. Rows of numbers have the metrics ``pearson_within``
+            and ``lowest_auroc`` (functions of the same names) where they are defined.
     """
     is_class = kind == CLASSIFICATION
     threshold = best_threshold(predicted["validation"], measured["validation"]) if is_class and predicted else math.nan
@@ -234,8 +253,9 @@ def rows_of(
             metrics |= classification_metrics(values, measured[part])
             metrics |= {"f1": f1(values, measured[part], threshold), "threshold": threshold}
         elif groups:
-            within = pearson_within(values, measured[part], groups[part])
-            metrics |= {"pearson_within": within} if math.isfinite(within) else {}
+            for within in (pearson_within, lowest_auroc):
+                number = within(values, measured[part], groups[part])
+                metrics |= {within.__name__: number} if math.isfinite(number) else {}
         rows.append(ResultRow(model, part, phenotype, metrics, is_baseline, kind))
     return rows
 

@@ -9,6 +9,7 @@ import pytest
 import scipy.stats
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
 
 from dglcell.errors import DataError
 from dglcell.metrics import (
@@ -16,6 +17,7 @@ from dglcell.metrics import (
     best_threshold,
     classification_metrics,
     f1,
+    lowest_auroc,
     pearson_within,
     regression_metrics,
 )
@@ -81,6 +83,23 @@ def test_the_mean_within_groups_is_that_of_each_group_alone() -> None:
     # Shifts of whole groups change nothing.
     assert pearson_within(prediction + 5.0 * groups, target - groups, groups) == pytest.approx(np.mean(found))
     assert math.isnan(pearson_within(prediction, target, np.zeros(len(groups), np.int64)))
+
+
+def test_the_lowest_of_each_group_are_found_by_low_predictions() -> None:
+    rng = np.random.default_rng(0)
+    groups = rng.permutation(np.repeat([4, 7, 9], [200, 100, 70]))  # two per cent of 70 is one, which is too few
+    target = rng.normal(size=len(groups)) + 5 * groups
+    target[groups == 9] = np.where(np.arange(70) < 5, np.nan, target[groups == 9])
+    prediction, found = target + rng.normal(size=len(groups)), []
+    for group, number in ((4, 4), (7, 2)):
+        one = groups == group
+        rank = target[one].argsort().argsort()
+        found.append(roc_auc_score(rank < number, -prediction[one]))
+    assert lowest_auroc(prediction, target, groups) == pytest.approx(np.mean(found))
+    assert lowest_auroc(target - 9.0 * groups, target, groups) == 1
+    assert lowest_auroc(prediction[groups == 4], target[groups == 4], groups[groups == 4]) == pytest.approx(found[0])
+    assert math.isnan(lowest_auroc(prediction[groups == 9], target[groups == 9], groups[groups == 9]))
+    assert math.isnan(lowest_auroc(np.where(groups == 4, np.nan, prediction), target, groups))
 
 
 # Coarse scores, so that ties occur.

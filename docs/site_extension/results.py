@@ -27,6 +27,7 @@ TITLES = {
     "r2": "R²",
     "mae": "MAE",
     "pearson_within": "Pearson within a medium",
+    "lowest_auroc": "AUROC of the lowest 2 % of a medium",
     "average_precision": "average precision",
     "auroc": "AUROC",
     "covered": "inside 90 % intervals",
