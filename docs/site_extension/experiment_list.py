@@ -28,6 +28,7 @@ GROUPS = {
     "112-faure2023-media": "Faure 2023: growth of *E. coli* in media",
     "113-fba-activities-media": "E. coli core and iMM904: knock-downs in media",
     "114-smf-alleles": "Single mutants of yeast: deletions and alleles",
+    "117-acton2017-dropouts": "Acton 2017: deletions of yeast in dropout media",
     "005-kuzmin2018-tmi": "Original experiments on Kuzmin 2018",
     "006-kuzmin-tmi": "Original experiments on Kuzmin 2018 and 2020",
 }

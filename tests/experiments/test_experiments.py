@@ -205,6 +205,27 @@ def test_alleles_train(tmp_path: Path) -> None:
     assert all(np.isfinite(row.metrics["mae"]) for row in result.rows)
 
 
+@pytest.mark.parametrize("name", ["new_genes_wild_type", "new_media"])
+def test_deletions_of_yeast_in_media_train(name: str, tmp_path: Path) -> None:
+    """Whole groups of genes are in one part; no simulator runs, because the model of a few genes does not grow."""
+    raw, numbers, path = write_raw_folder(tmp_path / "raw"), np.random.default_rng(0), CONF / "117-acton2017-dropouts"
+    config = config_of(path / f"{name}.yaml")
+    table, groups = ["orf,gene,collection,medium,log2_ratio"], ["orf,group"]
+    for number, gene in enumerate(GENES):
+        groups.append(f"{gene},{GENES[number // 2 * 2]}")
+        table += [f"{gene},x,{c},{m},{numbers.normal():.3f}" for m in config.cell.media for c in ("one", "other")]
+    for file, lines in (("acton2017_dropouts", table), ("gene_groups", groups)):
+        (raw / "yeast_media").mkdir(exist_ok=True)
+        (raw / "yeast_media" / f"{file}.csv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    folders = [f"paths.{kind}={tmp_path / kind}" for kind in ("runs", "data")]
+    steps = [key for key in ONE_STEP if "split.fr" not in key]
+    tiny = load_config(path / f"{name}.yaml", [*tiny_overrides(raw, config.cell), *steps, *folders, "data.fba=null"])
+    tiny.cell.media = {medium: {} for medium in tiny.cell.media}
+    result = train(tiny)
+    assert {row.part for row in result.rows} == {"validation", "test"}
+    assert all(np.isfinite(row.metrics["mae"]) for row in result.rows)
+
+
 def test_the_series_have_the_numbers_of_the_original() -> None:
     names = {identity(path) for path in NUMBERED}
     hetero = {f"006-kuzmin-tmi/hetero_{number}" for number in ("065", "074", "075", "076", "080", "081", "082")}
