@@ -233,7 +233,7 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
         if config.split.path is not None and not Path(config.split.path).is_file():
             what, expected = f"split '{config.split.path}' not found", "split.npz of a run, or JSON"
             raise DataError(what, expected=expected, do="check `split.path`")
-        for path in {*config.model.features.values(), config.split.groups} - {WILD_TYPE, None}:
+        for path in {*config.model.features.values(), config.split.groups or WILD_TYPE} - {WILD_TYPE}:
             find_raw(path, config.paths.raw)
     # A store may take hours to build, so other faults are found first.
     cell = cell or build_cell(config.cell, config.paths.raw)
