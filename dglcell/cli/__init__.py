@@ -33,26 +33,24 @@ class _Printable(logging.Formatter):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command of ``dglcell`` and return its exit status, as `run` does."""
-    return run(make_parser(), arguments)
-
-
-def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> int:
-    """Parse the arguments and call the function of their verb.
+    """Run one command of ``dglcell``: parse its words and call the function of its verb.
 
     Args:
-        parser: parser whose options have ``run``, a function that is called with all of them.
         arguments: the words of the command line; those of the process where None.
 
     Returns:
         0, a status that the verb gives, or an error's status, 2 mostly, where the user can mend what went wrong
         (message on stderr, no traceback). Bugs keep their traceback.
     """
-    _open_streams()
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            # A shell has closed it. A file that is opened later would get its number, and what is printed would go
+            # into it.
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w"))
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Printed text has characters that the locale may lack. Python escapes them by itself only on standard error.
         sys.stdout.reconfigure(errors="backslashreplace")
-    options = _parsed(parser, arguments)
+    options = _parsed(make_parser(), arguments)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Printable("%(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
@@ -101,36 +99,15 @@ def _parsed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) ->
         getattr(options, "parser", parser).error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:
         options.overrides = [*options.overrides, *rest]
-    words = _without_secrets(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if any(word.startswith("slurm") for word in words):
+        from dglcell.config.read import hide_override
+
+        words = [hide_override(word) for word in words]
     if arguments is None:
         sys.argv[1:] = words  # W&B records it
     options.command = shlex.join([*parser.prog.split(), *words])
     return options
-
-
-def _open_streams() -> None:
-    """Put the null device where a shell has closed standard input, output or error.
-
-    Python has None there. A file that is opened later would get the number, and what is printed would go into it.
-    """
-    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
-        try:
-            os.fstat(number)
-        except OSError:
-            opened = os.open(os.devnull, os.O_RDWR)
-            os.dup2(opened, number)
-            if opened != number:
-                os.close(opened)
-            stream = os.fdopen(number, mode, encoding="utf-8", errors="backslashreplace", closefd=False)
-            setattr(sys, name, stream)
-
-
-def _without_secrets(words: Sequence[str]) -> list[str]:
-    if not any(word.startswith("slurm") for word in words):
-        return list(words)
-    from dglcell.config.read import hide_override
-
-    return [hide_override(word) for word in words]
 
 
 def _say(text: str, status: int = 2) -> int:

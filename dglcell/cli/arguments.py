@@ -1,23 +1,61 @@
-"""Add and parse arguments that several verbs share."""
+"""Declare verbs, and the arguments that several of them share."""
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
 import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from dglcell.errors import ConfigError, shorten
 
 if TYPE_CHECKING:
     from dglcell.config.experiment import Config
 
+Add = Callable[[argparse._ActionsContainer], object]
+"""This adds an argument to a parser."""
 
-DIGITS = re.compile(r"[0-9]{1,18}")
-"""This pattern matches numbers that fit into 64 bits."""
+
+class Verb(NamedTuple):
+    """A verb of the command line calls a function with the parsed options.
+
+    Its docstring is its help: the first line, and behind it what stands below the options.
+    """
+
+    name: str
+    run: Callable[[argparse.Namespace], int | None]  #: it may return an exit status of its own
+    arguments: tuple[Add, ...]
+
+    @property
+    def help(self) -> tuple[str, str]:
+        """Return the first line of the help without its full stop, and the text below the options."""
+        first, _, more = (inspect.getdoc(self.run) or "").partition("\n\n")
+        return first.removesuffix("."), more
+
+
+def verb(name: str, *arguments: Add) -> Callable[[Callable[[argparse.Namespace], int | None]], Verb]:
+    """Declare the function below as a verb with these arguments."""
+    return lambda run: Verb(name, run, arguments)
+
+
+def argument(*names: str, **how: Any) -> Add:
+    """Declare an argument, as ``add_argument`` of argparse takes it."""
+    return lambda parser: parser.add_argument(*names, **how)
+
+
+def either(*ways: Add) -> Add:
+    """Declare arguments of which only one may be given."""
+
+    def add(parser: argparse._ActionsContainer) -> None:
+        group = parser.add_mutually_exclusive_group()
+        for way in ways:
+            way(group)
+
+    return add
 
 
 def keys_of(options: argparse.Namespace) -> list[str]:
@@ -33,8 +71,8 @@ def load(options: argparse.Namespace, *, look: bool = False) -> Config:
 
 
 def natural(text: str, least: int = 0) -> int:
-    """Parse an integer of ``least`` or more."""
-    if not (DIGITS.fullmatch(text) and int(text) >= least):
+    """Parse an integer of ``least`` or more that fits into 64 bits."""
+    if not (re.fullmatch("[0-9]{1,18}", text) and int(text) >= least):
         raise argparse.ArgumentTypeError(f"'{shorten(text, 40)}' is not a number of {least} or more")
     return int(text)
 
@@ -44,7 +82,7 @@ def positive(text: str) -> int:
     return natural(text, 1)
 
 
-def covariate(text: str, form: str = "NAME=VALUE") -> tuple[str, str]:
+def pair(text: str, form: str = "NAME=VALUE") -> tuple[str, str]:
     """Parse ``NAME=VALUE`` into the pair of both."""
     name, _, value = text.partition("=")
     if not name or not value:
@@ -52,67 +90,40 @@ def covariate(text: str, form: str = "NAME=VALUE") -> tuple[str, str]:
     return name, value
 
 
-def phenotype_pair(text: str) -> tuple[str, str]:
-    """Parse two phenotypes, as `covariate` parses a name and its value."""
-    return covariate(text, "MODEL_PHENOTYPE=MEASURED_PHENOTYPE")
+def overrides(text: str = "e.g. model.hidden=32 seed=1") -> Add:
+    """Declare keys of an experiment."""
+    return argument("overrides", nargs="*", metavar="key=value", help=text)
 
 
-def activities(text: str) -> tuple[float, ...]:
-    """Parse numbers with commas between them, e.g. ``0.1,0.3``."""
-    if re.fullmatch(r"0,[0-9]{1,18}", text):
-        point, two = text.replace(",", "."), f"0.0{text[1:]}"
-        raise argparse.ArgumentTypeError(f"'{text}' has a decimal comma: write {point}, or {two} for two activities")
-    try:
-        if "_" in text:
-            raise ValueError
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"'{shorten(text, 40)}' is not numbers such as 0.1,0.3,0.5") from None
+_RAW = "folder of raw files (default: $DGLCELL_RAW, else ~/.cache/dglcell/raw)"
+RAW = argument("--raw", metavar="DIR", help=_RAW)
+FILE_HELP = "experiment: a YAML file, or a name like quickstart"
+CONFIGURATION = argument("config", type=Path, metavar="FILE", help=FILE_HELP), overrides(), RAW
+"""These are the file of an experiment, its overrides, and ``--raw``."""
 
+_RUN = "run directory, as printed by `train`, or a trained model's name"
+_CHECKPOINT = "best_loss, best_pearson, best_average_precision, last, or a path (default: trainer.checkpoint)"
+RUN = argument("run_directory", type=Path, metavar="RUN", help=_RUN), argument("--checkpoint", help=_CHECKPOINT)
 
-def add_configuration(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
-    """Add the file of an experiment, which may be optional, its overrides, and ``--raw``."""
-    text, number = "experiment: a YAML file, or a name like quickstart", "?" if optional else None
-    parser.add_argument("config", type=Path, nargs=number, metavar="FILE", help=text)
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="e.g. model.hidden=32 seed=1")
-    add_raw(parser)
+_SEEN = "a covariate of all strains, e.g. medium=glycerol; may be repeated"
+READING = (
+    argument("--covariate", type=pair, action="append", default=[], metavar="NAME=VALUE", help=_SEEN),
+    argument("--columns", nargs="+", default=[], metavar="COLUMN", help="columns of genes, if not gene_1, … or genes"),
+    argument("--aliases", metavar="FILE", help="table of other names of genes (default: as in training)"),
+)
+"""These say how a table of strains is read."""
 
-
-def add_run(parser: argparse.ArgumentParser) -> None:
-    """Add the run directory, and ``--checkpoint``."""
-    run = "run directory, as printed by `train`, or a trained model's name"
-    parser.add_argument("run_directory", type=Path, metavar="RUN", help=run)
-    checkpoint = "best_loss, best_pearson, best_average_precision, last, or a path (default: trainer.checkpoint)"
-    parser.add_argument("--checkpoint", help=checkpoint)
-
-
-def add_raw(parser: argparse.ArgumentParser) -> None:
-    """Add the option ``--raw``."""
-    folder = "folder of raw files (default: $DGLCELL_RAW, else ~/.cache/dglcell/raw)"
-    parser.add_argument("--raw", metavar="DIR", help=folder)
-
-
-def add_reading(parser: argparse.ArgumentParser) -> None:
-    """Add the options for how a table of strains is read."""
-    add, seen = parser.add_argument, "a covariate of all strains, e.g. medium=glycerol; may be repeated"
-    add("--covariate", type=covariate, action="append", default=[], metavar="NAME=VALUE", help=seen)
-    add("--columns", nargs="+", default=[], metavar="COLUMN", help="columns of genes, if not gene_1, … or genes")
-    add("--aliases", metavar="FILE", help="table of other names of genes (default: as in training)")
-
-
-def add_device(parser: argparse.ArgumentParser) -> None:
-    """Add the option ``--device``."""
-    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+HOW_MUCH = either(
+    argument("-q", "--quiet", action="store_true", help="print only results, warnings and errors"),
+    argument("-v", "--verbose", action="store_true", help="print more messages"),
+)
+DEVICE = argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+OVERWRITE = argument("--overwrite", "--force", action="store_true", help="replace an output that exists")
 
 
 def reporter(options: argparse.Namespace, *words: str, file: TextIO | None = None) -> Callable[[str], None]:
     """Return a function that prints progress lines, each behind ``words``; with ``--quiet`` it prints none."""
     return (lambda line: None) if options.quiet else partial(print, *words, flush=True, file=file)
-
-
-def add_overwrite(parser: argparse._ActionsContainer) -> None:
-    """Add the option ``--overwrite``."""
-    parser.add_argument("--overwrite", "--force", action="store_true", help="replace an output that exists")
 
 
 def check_outputs(options: argparse.Namespace, *outputs: Path | None, folders: bool = False) -> None:
@@ -121,7 +132,7 @@ def check_outputs(options: argparse.Namespace, *outputs: Path | None, folders: b
     What a file is cannot be told from its content: a table of predictions may have measurements filled in since.
 
     Args:
-        options: as `add_overwrite` adds them.
+        options: with ``--overwrite``.
         outputs: all that the command is to write; None for those that are not asked for.
         folders: whether they may be folders.
     """

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dglcell.cli.arguments import add_device, add_raw, load, positive
+from dglcell.cli.arguments import DEVICE, RAW, argument, load, overrides, positive, verb
 from dglcell.errors import ConfigError, DglcellError, MissingDependencyError, aligned, count, printable
 
 if TYPE_CHECKING:
@@ -20,18 +19,6 @@ if TYPE_CHECKING:
     from dglcell.models.model import StrainModel
     from dglcell.perturbation.genotype import GenotypeBatch
     from dglcell.training.prepare import Prepared
-
-HELP = "compare predictions with those by DGL's own subgraphs"
-EPILOG = """\
-Strains are predicted in double precision by `dgl.edge_subgraph`, which really removes what they lose, and by every
-other strategy that runs here. For a run, strains are of its test part; where its store is gone, or for a trained model,
-they are drawn at random. An experiment is checked with weights drawn at random.
-
-  dglcell check runs/quickstart/seed-0
-  dglcell check conf/106-ecoli-core/gene_disjoint.yaml --strains 128
-
-The exit status is 0 if all are equal, 1 if one is not, and 3 if nothing was compared, because DGL is not here.
-"""
 
 REFERENCE = "edge_subgraph"
 EQUAL, DIFFERENT, SKIPPED = 0, 1, 3
@@ -47,7 +34,6 @@ BATCH = 16
 class Checked:
     """Hold what a strategy predicted, and what it took."""
 
-    strategy: str  #: name of the strategy
     predicted: dict[str, Tensor]  #: what → [S, …] predictions in normalised units, their parts, and embeddings
     seconds: float  #: time of all strains
     peak: int  #: the largest rise of memory in bytes
@@ -58,17 +44,26 @@ class Checked:
         return max(float((mine - of).abs().max()) / max(1.0, float(of.abs().max())) for of, mine in pairs)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what is checked, and on how many strains."""
-    parser.add_argument("config", type=Path, metavar="RUN|FILE", help="run directory, trained model, or experiment")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="keys of an experiment")
-    parser.add_argument("--strains", type=positive, default=64, metavar="N", help="number of strains (default: 64)")
-    add_device(parser)
-    add_raw(parser)
-
-
+@verb(
+    "check",
+    argument("config", type=Path, metavar="RUN|FILE", help="run directory, trained model, or experiment"),
+    overrides("keys of an experiment"),
+    argument("--strains", type=positive, default=64, metavar="N", help="number of strains (default: 64)"),
+    DEVICE,
+    RAW,
+)
 def check(options: argparse.Namespace) -> int:
-    """Run ``dglcell check``, and return its exit status."""
+    """Compare predictions with those by DGL's own subgraphs.
+
+    Strains are predicted in double precision by `dgl.edge_subgraph`, which really removes what they lose, and by every
+    other strategy that runs here. For a run, strains are of its test part; where its store is gone, or for a trained
+    model, they are drawn at random. An experiment is checked with weights drawn at random.
+
+      dglcell check runs/quickstart/seed-0
+      dglcell check conf/106-ecoli-core/gene_disjoint.yaml --strains 128
+
+    The exit status is 0 if all are equal, 1 if one is not, and 3 if nothing was compared, because DGL is not here.
+    """
     from dglcell.graph.resident_graph import dgl_runs_on, import_dgl
     from dglcell.machine.devices import check_device, threads
     from dglcell.models.cell_model import CellModel
@@ -76,11 +71,11 @@ def check(options: argparse.Namespace) -> int:
     check_device(options.device)
     model, strains, whose = _read(options)
     if not (isinstance(model, CellModel) and model.own_graphs):
-        raise ConfigError(
-            "this model has no graphs of strains to check",
-            got=f"`model.name: {model.config.name}`",
-            expected="hetero_cell, or a model of your own that is derived from it",
+        got, expected = (
+            f"`model.name: {model.config.name}`",
+            "hetero_cell, or a model of your own that is derived from it",
         )
+        raise ConfigError("this model has no graphs of strains to check", got=got, expected=expected)
     if not dgl_runs_on(options.device):
         try:
             import_dgl()
@@ -91,25 +86,49 @@ def check(options: argparse.Namespace) -> int:
         return SKIPPED
     with threads(None):
         found, left_out = _compare(model.double().to(options.device).eval(), strains.to(options.device))
+    reference, *others = found.values()
+    differences = {name: one.difference(reference) for name, one in found.items() if one is not reference}
     if not options.quiet:
         print(f"{count(strains.num_strains, 'strain')} {whose}, in double precision, {BATCH} at once\n")
-        print("\n".join([*_table(found), *left_out]) + "\n")
+        rows = [("strategy", "largest difference", "seconds", "times as fast", "MB")]
+        for name, one in found.items():
+            difference = f"{differences[name]:.1e}" if name in differences else ""
+            ratio = f"{reference.seconds / one.seconds:.1f}"
+            rows.append((name, difference, f"{one.seconds:.2f}", ratio, f"{one.peak / 1e6:,.0f}"))
+        print("\n".join([*aligned(rows, left={0}), *left_out]) + "\n")
+    if not others:
+        print(f"not checked against DGL: {REFERENCE} alone computes this model")
+        return SKIPPED
+    wrong = {name: by for name, by in differences.items() if not by <= TOLERANCE}  # NaN, too
+    if wrong:
+        print(f"checked against DGL: {max(wrong, key=wrong.__getitem__)} DIFFERS by {max(wrong.values()):.0e}")
+        return DIFFERENT
     used = model.config.strategy
-    status, said = _verdict(found, model.choices_on(options.device).strategy if used == "auto" else used)
-    print(said)
-    return status
+    own = found.get(model.choices_on(options.device).strategy if used == "auto" else used, reference)
+    print(f"checked against DGL: equal to {max(differences.values()):.0e}{_speed(reference, own)}")
+    return EQUAL
 
 
-def _compare(model: CellModel, strains: GenotypeBatch) -> tuple[list[Checked], list[str]]:
+def _speed(reference: Checked, own: Checked) -> str:
+    """Say how the strategy that the model predicts with compares, unless that is the reference."""
+    ratio = reference.seconds / own.seconds
+    if own is reference:
+        return ""
+    if 2 / 3 < ratio < 3 / 2:
+        return "; DGL is about as fast here"
+    return f"; {ratio:.3g} times as fast" if ratio > 1 else f"; DGL is {1 / ratio:.3g} times as fast here"
+
+
+def _compare(model: CellModel, strains: GenotypeBatch) -> tuple[dict[str, Checked], list[str]]:
     """Predict strains by every strategy, the reference first, and say which do not run."""
     from dglcell.perturbation import STRATEGIES
 
-    found, left_out, configured = [], [], model.config.strategy
+    found, left_out, configured = {}, [], model.config.strategy
     try:
         for strategy in sorted(STRATEGIES, key=lambda name: name != REFERENCE):
             model.config.strategy = strategy
             try:
-                found.append(_predicted(model, strains, strategy))
+                found[strategy] = _predicted(model, strains)
             except DglcellError as error:
                 if strategy == REFERENCE:
                     raise
@@ -119,7 +138,7 @@ def _compare(model: CellModel, strains: GenotypeBatch) -> tuple[list[Checked], l
     return found, left_out
 
 
-def _predicted(model: CellModel, strains: GenotypeBatch, strategy: str) -> Checked:
+def _predicted(model: CellModel, strains: GenotypeBatch) -> Checked:
     import torch
 
     from dglcell.machine.devices import measured_memory
@@ -138,42 +157,7 @@ def _predicted(model: CellModel, strains: GenotypeBatch, strategy: str) -> Check
     predicted |= {name: part.cpu() for name, part in whole.parts.items()}
     if whole.embedding is not None:
         predicted["embedding"] = whole.embedding.cpu()
-    return Checked(strategy, predicted, seconds, peak.bytes)
-
-
-def _table(found: Sequence[Checked]) -> list[str]:
-    reference = found[0]
-    rows = [("strategy", "largest difference", "seconds", "times as fast", "MB")]
-    for one in found:
-        difference = "" if one is reference else f"{one.difference(reference):.1e}"
-        ratio = f"{reference.seconds / one.seconds:.1f}"
-        rows.append((one.strategy, difference, f"{one.seconds:.2f}", ratio, f"{one.peak / 1e6:,.0f}"))
-    return aligned(rows, left={0})
-
-
-def _verdict(found: Sequence[Checked], used: str) -> tuple[int, str]:
-    """Return the exit status, and the line that says whether all are equal to the first.
-
-    Args:
-        found: the reference, and what is compared with it.
-        used: the strategy that the model predicts with.
-    """
-    reference, *others = found
-    if not others:
-        return SKIPPED, f"not checked against DGL: {REFERENCE} alone computes this model"
-    differences = {one.strategy: one.difference(reference) for one in others}
-    wrong = {name: by for name, by in differences.items() if not by <= TOLERANCE}  # NaN, too
-    if wrong:
-        return (
-            DIFFERENT,
-            f"checked against DGL: {max(wrong, key=wrong.__getitem__)} DIFFERS by {max(wrong.values()):.0e}",
-        )
-    said = f"checked against DGL: equal to {max(differences.values()):.0e}"
-    for ratio in (reference.seconds / one.seconds for one in others if one.strategy == used):
-        if 2 / 3 < ratio < 3 / 2:
-            return EQUAL, f"{said}; DGL is about as fast here"
-        said += f"; {ratio:.3g} times as fast" if ratio > 1 else f"; DGL is {1 / ratio:.3g} times as fast here"
-    return EQUAL, said
+    return Checked(predicted, seconds, peak.bytes)
 
 
 def _read(options: argparse.Namespace) -> tuple[StrainModel, GenotypeBatch, str]:
@@ -204,15 +188,13 @@ def _of_run(path: Path, number: int) -> tuple[StrainModel, GenotypeBatch, str]:
     try:
         prepared = prepare_run(trained.config, directory, "dglcell check", continued=True)
         return trained.model, *_of_part(prepared, number)
-    except (
-        DglcellError
-    ):  # a trained model has no store: strains delete one to three genes, with the first of all covariates
+    except DglcellError:
+        # A trained model has no store: strains delete one to three genes, with the first of all covariates.
         genes, generator = trained.model.cell.num_nodes[GENE], torch.Generator().manual_seed(0)
         deleted = [torch.randperm(genes, generator=generator)[: 1 + i % 3].tolist() for i in range(number)]
         seen = trained.model.config.covariates
-        drawn = replace(
-            GenotypeBatch.from_lists(deleted, genes), covariates=torch.zeros(number, len(seen)) if seen else None
-        )
+        covariates = torch.zeros(number, len(seen)) if seen else None
+        drawn = replace(GenotypeBatch.from_lists(deleted, genes), covariates=covariates)
         return trained.model, drawn, f"drawn at random, for {path}"
 
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dglcell.cli.arguments import add_device, add_overwrite, add_reading, add_run, check_outputs
+from dglcell.cli.arguments import DEVICE, OVERWRITE, READING, RUN, argument, check_outputs, verb
 from dglcell.errors import ConfigError, count, printable
 
 if TYPE_CHECKING:
@@ -14,41 +14,40 @@ if TYPE_CHECKING:
     from dglcell.data.strains import Strains
     from dglcell.graph.vocabulary import Vocabulary
 
-HELP = "say what the predicted change of a strain comes from"
-EPILOG = """\
-strains:
-  dglcell explain RUN "b0008 b2464"
-  dglcell explain RUN b0008 "icd:0.3 b0008"
-  dglcell explain RUN genotypes.csv -o found.csv --picture found.png
-Write each strain as the names of its genes, with what is left of a weakened one behind it. A table is read as `predict`
-reads it. If the model sees covariates, give them as --covariate NAME=VALUE or in columns of the table.
-
-what is shown:
-The model predicts every subset of the changes of a strain. The smallest subset with nine tenths of the whole change is
-responsible. The interaction of a subset is what it does beyond all smaller ones inside it. The model's own
-forward then splits the change over its terms, relations, changed genes and nodes. This is of the prediction, not of
-biology.
-"""
-
-
 TABLES = (".csv", ".tsv", ".txt", ".gz", ".parquet", ".xlsx")
 """Words that end so are tables, also where no such file exists."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for which strains are explained, and where the table goes."""
-    add_run(parser)
-    add = parser.add_argument
-    add("strains", nargs="+", metavar="STRAIN", help='genes of a strain, e.g. "b0008 b2464:0.3"; or a table')
-    add("--output", "-o", type=Path, metavar="FILE", help="table of subsets and sources, .csv (default: print them)")
-    add("--picture", type=Path, metavar="FILE", help="bars of the largest changes, .png")
-    add_overwrite(parser)
-    add_reading(parser)
-    add_device(parser)
+_STRAIN = 'genes of a strain, e.g. "b0008 b2464:0.3"; or a table'
+_OUTPUT = "table of subsets and sources, .csv (default: print them)"
 
 
+@verb(
+    "explain",
+    *RUN,
+    argument("strains", nargs="+", metavar="STRAIN", help=_STRAIN),
+    argument("--output", "-o", type=Path, metavar="FILE", help=_OUTPUT),
+    argument("--picture", type=Path, metavar="FILE", help="bars of the largest changes, .png"),
+    OVERWRITE,
+    *READING,
+    DEVICE,
+)
 def explain(options: argparse.Namespace) -> None:
-    """Run ``dglcell explain``."""
+    """Say what the predicted change of a strain comes from.
+
+    strains:
+      dglcell explain RUN "b0008 b2464"
+      dglcell explain RUN b0008 "icd:0.3 b0008"
+      dglcell explain RUN genotypes.csv -o found.csv --picture found.png
+    Write each strain as the names of its genes, with what is left of a weakened one behind it. A table is read as
+    `predict` reads it. If the model sees covariates, give them as --covariate NAME=VALUE or in columns of the table.
+
+    what is shown:
+    The model predicts every subset of the changes of a strain. The smallest subset with nine tenths of the whole change
+    is responsible. The interaction of a subset is what it does beyond all smaller ones inside it. The model's own
+    forward then splits the change over its terms, relations, changed genes and nodes. This is of the prediction, not of
+    biology.
+    """
     table = _table(options)
     from dglcell.trained_models import find_run
 

@@ -11,66 +11,70 @@ import sys
 import textwrap
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
-from dglcell.cli.arguments import add_overwrite, add_raw, check_outputs, load
+from dglcell.cli.arguments import (
+    CONFIGURATION,
+    FILE_HELP,
+    OVERWRITE,
+    RAW,
+    Add,
+    argument,
+    check_outputs,
+    either,
+    load,
+    overrides,
+    verb,
+)
 from dglcell.errors import ConfigError, count, printable
 
-INIT_HELP = "write the file of your own experiment"
-INIT_EPILOG = """\
-  dglcell init mine --table strains.csv --cell textbook
-  dglcell init collins --screen collins2007 --split gene_disjoint
-Without a table or a screen, the command asks for them. It reads the strains, compares them with the cell graph, chooses
-settings, and writes the reason for each above it. Columns of activities, media, covariates, alleles and guides are
-found by their names. Genes may have other names than systematic ones. All faults of the table are listed by line. With
---write-clean FILE, a copy without them is written, and the experiment reads the copy."""
+
+def _words(name: str, metavar: str, text: str) -> Add:
+    """Declare an option that takes several words and may be given again."""
+    return argument(name, nargs="+", action="extend", default=[], metavar=metavar, help=text)
 
 
-FETCH_EPILOG = """\
---all downloads everything that an experiment reads: screens, networks, gene sets, models. A file is kept only if it is
-complete, with the right size and hash; one that exists is only checked. If no hash is published, that of the first
-download is recorded, and later downloads must have the same one.
-
-  dglcell data fetch --all conf/101-collins2007/set_operator_random.yaml
-  dglcell data fetch kuzmin2018 genes/essential_genes_reference.txt.gz
-"""
+_CELL = "yeast (default), ecoli-core, ecoli, or a metabolic model by name or path"
+_MODEL = "hetero_cell or set_operator, with settings for it (default: by the labels)"
+_ACTIVITIES = "what is left of each gene (default: by name; none: no COLUMN)"
+_COVARIATES = "media, doses, alleles (default: by name; none: no COLUMN)"
+_ABSENT = 'cells that mean "not measured", such as ND; --na-values=-9 where a word begins with a minus sign'
+_CONTROLS = "names in the place of a gene that stand for no deletion, as those of controls: ctrl, 'control_*'"
 
 
-def add_init(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the strains, the cell graph and the model of a new experiment."""
-    add = parser.add_argument
-    add("file", type=Path, metavar="NAME", help="name of the experiment; writes NAME.yaml")
-    strains = parser.add_mutually_exclusive_group()
-    strains.add_argument("--table", type=Path, metavar="FILE", help="table (CSV, TSV, .xlsx, Parquet), a row a strain")
-    strains.add_argument("--screen", metavar="NAME", help="published screen, named as in `dglcell data list`")
-    add("--cell", default="yeast", help="yeast (default), ecoli-core, ecoli, or a metabolic model by name or path")
-    add("--split", default="random", metavar="KIND", help="kind of split (default: random)")
-    add("--model", metavar="NAME", help="hetero_cell or set_operator, with settings for it (default: by the labels)")
-    add("--genes", nargs="+", default=[], metavar="COLUMN", help="columns of genes (default: by name)")
-    add("--phenotypes", nargs="+", default=[], metavar="COLUMN", help="default: others with numbers")
-    add(
-        "--activities",
-        nargs="*",
-        metavar="COLUMN",
-        help="what is left of each gene (default: by name; none: no COLUMN)",
-    )
-    add("--covariates", nargs="*", metavar="COLUMN", help="media, doses, alleles (default: by name; none: no COLUMN)")
-    add("--aliases", metavar="FILE", help="table of other names of genes, such as common ones")
-    several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
-    absent = 'cells that mean "not measured", such as ND; --na-values=-9 where a word begins with a minus sign'
-    add("--na-values", metavar="WORD", help=absent, **several)
-    add("--keep-blank", action="store_true", help="rows with a blank gene are no faults, however few they are")
-    controls = "names in the place of a gene that stand for no deletion, as those of controls: ctrl, 'control_*'"
-    add("--ignore", metavar="NAME", help=controls, **several)
-    add("--average", action="store_true", help="rows of the same strain are replicates, however much they differ")
-    add("--write-clean", type=Path, metavar="FILE", help="write a copy without faults, and read that")
-    add("--fetch", action="store_true", help="download missing files of the cell graph without asking")
-    add_overwrite(parser)
-    add_raw(parser)
-
-
+@verb(
+    "init",
+    argument("file", type=Path, metavar="NAME", help="name of the experiment; writes NAME.yaml"),
+    either(
+        argument("--table", type=Path, metavar="FILE", help="table (CSV, TSV, .xlsx, Parquet), a row a strain"),
+        argument("--screen", metavar="NAME", help="published screen, named as in `dglcell data list`"),
+    ),
+    argument("--cell", default="yeast", help=_CELL),
+    argument("--split", default="random", metavar="KIND", help="kind of split (default: random)"),
+    argument("--model", metavar="NAME", help=_MODEL),
+    argument("--genes", nargs="+", default=[], metavar="COLUMN", help="columns of genes (default: by name)"),
+    argument("--phenotypes", nargs="+", default=[], metavar="COLUMN", help="default: others with numbers"),
+    argument("--activities", nargs="*", metavar="COLUMN", help=_ACTIVITIES),
+    argument("--covariates", nargs="*", metavar="COLUMN", help=_COVARIATES),
+    argument("--aliases", metavar="FILE", help="table of other names of genes, such as common ones"),
+    _words("--na-values", "WORD", _ABSENT),
+    argument("--keep-blank", action="store_true", help="rows with a blank gene are no faults, however few they are"),
+    _words("--ignore", "NAME", _CONTROLS),
+    argument("--average", action="store_true", help="rows of the same strain are replicates, however much they differ"),
+    argument("--write-clean", type=Path, metavar="FILE", help="write a copy without faults, and read that"),
+    argument("--fetch", action="store_true", help="download missing files of the cell graph without asking"),
+    OVERWRITE,
+    RAW,
+)
 def init(options: argparse.Namespace) -> None:
-    """Run ``dglcell init``."""
+    """Write the file of your own experiment.
+
+      dglcell init mine --table strains.csv --cell textbook
+      dglcell init collins --screen collins2007 --split gene_disjoint
+    Without a table or a screen, the command asks for them. It reads the strains, compares them with the cell graph,
+    chooses settings, and writes the reason for each above it. Columns of activities, media, covariates, alleles and
+    guides are found by their names. Genes may have other names than systematic ones. All faults of the table are listed
+    by line. With --write-clean FILE, a copy without them is written, and the experiment reads the copy.
+    """
     from dglcell.new_experiment.cell import Wanted
     from dglcell.new_experiment.experiment import ask, write_experiment
 
@@ -94,8 +98,22 @@ def init(options: argparse.Namespace) -> None:
         print(f"{said}\n\n{file} is written. Train with `dglcell train {shlex.quote(str(file))}`.")
 
 
+def _shard(text: str) -> tuple[int, int]:
+    """Read ``2/8``, the second of eight shards, as (1, 8); jobs of a SLURM array can count from 1."""
+    number, _, of = text.partition("/")
+    if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+        raise argparse.ArgumentTypeError(f"'{text}' is no shard: expected I/N with I from 1 to N, such as 1/8")
+    return int(number) - 1, int(of)
+
+
+@verb(
+    "data build",
+    *CONFIGURATION,
+    argument("--overwrite", action="store_true", help="build it again if it exists"),
+    argument("--shard", type=_shard, metavar="I/N", help="compute only part I of N of `data.fba`, no store"),
+)
 def data_build(options: argparse.Namespace) -> None:
-    """Run ``dglcell data build``."""
+    """Build the store of an experiment."""
     config = load(options)
     from dglcell.data.report import describe_store
     from dglcell.training.prepare import build, compute_shard
@@ -107,8 +125,13 @@ def data_build(options: argparse.Namespace) -> None:
     print(describe_store(build(config, options.command, overwrite=options.overwrite)))
 
 
+@verb(
+    "data stats",
+    argument("store", type=Path, metavar="STORE"),
+    argument("--verify", action="store_true", help="only check every column of it against its hash"),
+)
 def data_stats(options: argparse.Namespace) -> None:
-    """Run ``dglcell data stats``."""
+    """Describe a store: phenotypes, deletions, genes, provenance."""
     from dglcell.data.report import format_stats
     from dglcell.data.store import Store, verify_store
 
@@ -119,17 +142,23 @@ def data_stats(options: argparse.Namespace) -> None:
     print(f"{options.store}: {count(len(store), 'strain')}, all columns and hashes are right ({store.sha256[:12]})")
 
 
-def data_list(options: argparse.Namespace) -> None:
-    """Run ``dglcell data list``."""
-    from dglcell.config.published import format_catalogue
-    from dglcell.data.report import format_sources
-    from dglcell.data.sources import list_sources
-
-    print(f"{format_sources(list_sources(options.raw))}\n\n{format_catalogue(options.raw)}", end="")
-
-
+@verb(
+    "data fetch",
+    argument("--all", type=Path, dest="config", metavar="FILE", help="experiment whose files to download"),
+    argument("--addresses", action="store_true", help="only print the addresses of the files"),
+    argument("sources", nargs="*", metavar="NAME", help="screen in `dglcell data list`, or path of a published file"),
+    RAW,
+)
 def data_fetch(options: argparse.Namespace) -> None:
-    """Run ``dglcell data fetch``."""
+    """Download published files into the raw folder, and check them.
+
+    --all downloads everything that an experiment reads: screens, networks, gene sets, models. A file is kept only if it
+    is complete, with the right size and hash; one that exists is only checked. If no hash is published, that of the
+    first download is recorded, and later downloads must have the same one.
+
+      dglcell data fetch --all conf/101-collins2007/set_operator_random.yaml
+      dglcell data fetch kuzmin2018 genes/essential_genes_reference.txt.gz
+    """
     from dglcell.config.published import fetch_all, format_addresses, named, needs
     from dglcell.files.atomic import raw_folder
 
@@ -138,7 +167,7 @@ def data_fetch(options: argparse.Namespace) -> None:
         raise ConfigError("what shall be fetched?", got=got, expected="names, or --all EXPERIMENT.yaml")
     raw, wanted = options.raw, [need for name in options.sources for need in named(name)]
     if options.config:
-        config = load(options)
+        config = load(argparse.Namespace(**vars(options), overrides=[]))
         raw, wanted = config.paths.raw, needs(config)
         if not wanted:
             print(f"{options.config}: it needs no file that is published")
@@ -149,8 +178,25 @@ def data_fetch(options: argparse.Namespace) -> None:
         print(text, flush=True)
 
 
+@verb("data list", RAW)
+def data_list(options: argparse.Namespace) -> None:
+    """List screens, networks, gene sets and metabolic models by name."""
+    from dglcell.config.published import format_catalogue
+    from dglcell.data.report import format_sources
+    from dglcell.data.sources import list_sources
+
+    print(f"{format_sources(list_sources(options.raw))}\n\n{format_catalogue(options.raw)}", end="")
+
+
+@verb(
+    "graph describe",
+    argument("config", type=Path, metavar="FILE|RUN", help="experiment, run directory or trained model"),
+    overrides("keys of an experiment, e.g. cell.metabolism=false"),
+    RAW,
+    argument("--names", action="store_true", help="also print all gene names"),
+)
 def graph_describe(options: argparse.Namespace) -> None:
-    """Run ``dglcell graph describe``."""
+    """Describe the cell graph of an experiment or a run."""
     from dglcell.graph.cell import build_cell
     from dglcell.graph.describe import describe
     from dglcell.runs.directory import RunDirectory
@@ -168,8 +214,9 @@ def graph_describe(options: argparse.Namespace) -> None:
     print(printable(describe(cell, names=options.names)))
 
 
+@verb("config show", argument("config", type=Path, nargs="?", metavar="FILE", help=FILE_HELP), overrides(), RAW)
 def config_show(options: argparse.Namespace) -> None:
-    """Run ``dglcell config show``."""
+    """Print an experiment with all defaults, or list the experiments that have names."""
     from dglcell.config.read import named_experiments, to_yaml
 
     if options.config is not None:
@@ -181,7 +228,8 @@ def config_show(options: argparse.Namespace) -> None:
             print(textwrap.fill(description, 80, initial_indent="    ", subsequent_indent="    "))
 
 
+@verb("config validate", *CONFIGURATION)
 def config_validate(options: argparse.Namespace) -> None:
-    """Run ``dglcell config validate``."""
+    """Check an experiment without running it."""
     config = load(options)
     print(f"{options.config}: valid; the run directory will be {config.run_directory}")

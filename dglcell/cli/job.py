@@ -7,17 +7,23 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from dglcell.cli.arguments import add_overwrite, check_outputs, keys_of
+from dglcell.cli.arguments import CONFIGURATION, OVERWRITE, argument, check_outputs, keys_of, verb
 from dglcell.errors import ConfigError, DglcellError, count
 
 if TYPE_CHECKING:
     from dglcell.config.experiment import Config
 
-SWEEP_HELP = "every value with every seed is a member of a job array, e.g. optimizer.lr=1e-3,1e-4"
-PIPELINE_HELP = "build the store in a job before, where it is not there, and compare the runs in a job after them"
-EPILOG = """\
-Resources are `trainer.devices`, `trainer.num_nodes` and the section `slurm`. A folder stands for all numbered
-experiments below it, those in folders whose names begin with a digit."""
+_SEEDS = "e.g. 0-4 or 0,3,7: a member of a job array each"
+_SPLIT_SEEDS = "divide the strains anew for every seed: split.seed is the seed too"
+_SWEEP = "every value with every seed is a member of a job array, e.g. optimizer.lr=1e-3,1e-4"
+_PIPELINE = "build the store in a job before, where it is not there, and compare the runs in a job after them"
+ARRAY = (
+    *CONFIGURATION,
+    argument("--seeds", metavar="LIST", help=_SEEDS),
+    argument("--split-seeds", action="store_true", help=_SPLIT_SEEDS),
+    argument("--sweep", action="append", default=[], metavar="key=a,b", help=_SWEEP),
+)
+"""These are an experiment, and the options that make a job array."""
 
 
 class Step(NamedTuple):
@@ -36,21 +42,6 @@ class Job(NamedTuple):
     main: Step  #: the runs themselves
     steps: list[Step]  #: with those before and after it
     measured: str | None  #: from which its time and memory are chosen
-
-
-def add_sweep(parser: argparse.ArgumentParser) -> None:
-    """Add the options that make a job array."""
-    add, divided = parser.add_argument, "divide the strains anew for every seed: split.seed is the seed too"
-    add("--seeds", metavar="LIST", help="e.g. 0-4 or 0,3,7: a member of a job array each")
-    add("--split-seeds", action="store_true", help=divided)
-    add("--sweep", action="append", default=[], metavar="key=a,b", help=SWEEP_HELP)
-
-
-def add_output(parser: argparse.ArgumentParser) -> None:
-    """Add the option for where scripts are written."""
-    where = "write it here; into a folder (FOLDER/) as FOLDER/EXPERIMENT.sh"
-    parser.add_argument("--output", "-o", metavar="PATH", help=where)
-    add_overwrite(parser)
 
 
 def experiments(path: Path) -> list[Path]:
@@ -103,8 +94,16 @@ def make_job(options: argparse.Namespace, file: Path, *, pipeline: bool = False)
     return Job(config, runs, main, steps, measured)
 
 
+_OUTPUT = "write it here; into a folder (FOLDER/) as FOLDER/EXPERIMENT.sh"
+
+
+@verb("job render", *ARRAY, argument("--output", "-o", metavar="PATH", help=_OUTPUT), OVERWRITE)
 def render(options: argparse.Namespace) -> None:
-    """Run ``dglcell job render``."""
+    """Print the batch script of an experiment.
+
+    Resources are `trainer.devices`, `trainer.num_nodes` and the section `slurm`. A folder stands for all numbered
+    experiments below it, those in folders whose names begin with a digit.
+    """
     from dglcell.files.atomic import atomic_file
 
     files = experiments(options.config)
@@ -135,8 +134,18 @@ def _is_up_to_date(path: Path, job: Job) -> bool:
     return path.is_file() and path.read_bytes() == job.main.script.encode()
 
 
+@verb(
+    "job submit",
+    *ARRAY,
+    argument("--pipeline", action="store_true", help=_PIPELINE),
+    argument("--dry-run", action="store_true", help="only print what would be submitted"),
+)
 def submit(options: argparse.Namespace) -> None:
-    """Run ``dglcell job submit``: nothing is submitted unless SLURM would take everything."""
+    """Ask SLURM whether it would take a job, then submit it.
+
+    Resources are `trainer.devices`, `trainer.num_nodes` and the section `slurm`. A folder stands for all numbered
+    experiments below it. Nothing is submitted unless SLURM would take everything.
+    """
     if options.dry_run:
         for file in experiments(options.config):
             job = make_job(options, file, pipeline=options.pipeline)

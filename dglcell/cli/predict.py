@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import re
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -12,17 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dglcell.cli.arguments import (
-    activities,
-    add_device,
-    add_overwrite,
-    add_reading,
-    add_run,
+    DEVICE,
+    OVERWRITE,
+    READING,
+    RUN,
+    Add,
+    argument,
     check_outputs,
     natural,
     positive,
     reporter,
+    verb,
 )
-from dglcell.errors import ConfigError, aligned, count
+from dglcell.errors import ConfigError, aligned, count, shorten
 from dglcell.prediction import EFFECT, KINDS, PRECISIONS, RANKINGS, UNKNOWN
 
 if TYPE_CHECKING:
@@ -33,78 +36,93 @@ if TYPE_CHECKING:
 OF_DESIGNS = ("genes", "activity", "start", "limit", "top", "precision")
 """These options are of a design, and a table has none of them."""
 
-HELP = "predict phenotypes of a table of genotypes, or of all single genes, pairs or triples"
-EPILOG = """\
-a table:
-  dglcell predict RUN genotypes.csv -o predictions.csv
-Write the deleted genes into columns gene_1, gene_2, …, or into one column `genes` separated by `;`. Otherwise the
-columns of the training table are read, or those in --columns. The output has the same rows in the same order, and a
-column predicted_PHENOTYPE for each phenotype in original units. If a row cannot be predicted, the error names its line,
-and nothing is written.
-
-activities and covariates:
-  dglcell predict RUN genotypes.csv --covariate medium=glycerol -o out.csv
-Write what is left of a weakened gene behind it, b0008:0.3, or into columns activity_1, activity_2, …, or into one
-column `activities`. A covariate that the model sees, such as the growth medium, has a column of its name, or of its
-name in training. --covariate gives one value for all rows. A row without a gene is then the wild type.
-
-several seeds, and how sure:
-  dglcell predict runs/EXPERIMENT genotypes.csv --interval 0.9 -o out.csv
-Of an experiment's folder all seeds predict: predicted_PHENOTYPE is their mean, and sd_PHENOTYPE their standard
-deviation. Columns low_PHENOTYPE and high_PHENOTYPE are the ends of an interval, in which 90 % of strains like those of
-the validation part have their measured value. Classes have a calibrated probability_PHENOTYPE instead.
-
-a design, and the next experiments:
-  dglcell predict RUN --all-triples --genes genes.txt -o predictions.parquet
-  dglcell predict RUN --all-singles --activity 0,0.1,0.3,0.5 -o doses.csv
-  dglcell predict runs/EXPERIMENT --all-pairs --top 200 --by uncertain
-The rows are in lexicographic order of the list, each gene with each activity, or with --top in the order of a ranking:
-by the distance from the wild type, or by the standard deviation over seeds or the width of the interval.
-
-a large design, with one process or several, each with a GPU where --device is cuda:
-  dglcell predict RUN --all-triples -o triples
-  torchrun --nproc-per-node 8 --no-python \\
-      dglcell predict RUN --all-triples -o triples --device cuda
-An output without a suffix is a folder of Parquet files, which pandas, polars and Spark read as one table. The processes
-divide them among themselves. A command that was stopped continues when it is given again.
-"""
+_GENES = "genes of the design, one name a line (default: all of the model)"
+_ACTIVITY = "what is left of each gene of the design, e.g. 0.1,0.3 (default: nothing)"
+_WHERE = "output: .csv or .parquet; of a design also a folder (default for a table and --top: print it)"
+_WAYS = "best", "network", "baseline", "ensemble"
+_WITH = "what predicts: the best on the validation part, or one by name (default: best)"
+_INTERVAL = "add the ends of an interval that shall hold this share of measured values, e.g. 0.9"
+_BATCH = "strains per forward pass (256, or fewer that fit into memory)"
+_PRECISION = "of a design: 32-true, or bf16 for differences of strains (32-true)"
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for what is predicted, where it is written, and how."""
-    add_run(parser)
-    add = parser.add_argument
-    add("genotypes", type=Path, nargs="?", metavar="CSV", help="table of genotypes")
-    for size, kind in KINDS.items():
-        things = "single genes" if size == 1 else f"{kind} of genes"
-        add(f"--all-{kind}", dest="designs", action="append_const", const=size, help=f"all {things}")
-    add("--genes", type=Path, metavar="FILE", help="genes of the design, one name a line (default: all of the model)")
-    left = "what is left of each gene of the design, e.g. 0.1,0.3 (default: nothing)"
-    add("--activity", type=activities, metavar="S,S,…", help=left)
-    add("--start", type=natural, metavar="N", help="number of the design's first strain (default: 0)")
-    add("--limit", type=positive, metavar="N", help="largest number of strains (default: all)")
-    add_reading(parser)
-    add("--unknown", default=UNKNOWN[0], choices=UNKNOWN, help="rows with genes that the model lacks (refuse)")
-    add("--top", type=positive, metavar="N", help="only the first N strains of a ranking, written or printed")
-    add("--by", choices=RANKINGS, help="the ranking (default: effect)")
-    add("--phenotype", metavar="NAME", help="phenotype to rank by, if there are several")
-    where = "output: .csv or .parquet; of a design also a folder (default for a table and --top: print it)"
-    add("--output", "-o", type=Path, metavar="FILE", help=where)
-    add_overwrite(parser)
-    way = "what predicts: the best on the validation part, or one by name (default: best)"
-    add("--with", dest="predict_with", default="best", choices=("best", "network", "baseline", "ensemble"), help=way)
-    share = "add the ends of an interval that shall hold this share of measured values, e.g. 0.9"
-    add("--interval", type=float, metavar="C", help=share)
-    add("--threads", type=positive, metavar="N", help="threads of the processor (default: the fastest number)")
-    add(
-        "--batch-size", type=positive, metavar="N", help="strains per forward pass (256, or fewer that fit into memory)"
-    )
-    add_device(parser)
-    add("--precision", choices=PRECISIONS, help="of a design: 32-true, or bf16 for differences of strains (32-true)")
+def _activities(text: str) -> tuple[float, ...]:
+    """Parse numbers with commas between them, e.g. ``0.1,0.3``."""
+    if re.fullmatch(r"0,[0-9]{1,18}", text):
+        point, two = text.replace(",", "."), f"0.0{text[1:]}"
+        raise argparse.ArgumentTypeError(f"'{text}' has a decimal comma: write {point}, or {two} for two activities")
+    try:
+        if "_" in text:
+            raise ValueError
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{shorten(text, 40)}' is not numbers such as 0.1,0.3,0.5") from None
 
 
+def _designs(size: int, kind: str) -> Add:
+    things = "single genes" if size == 1 else f"{kind} of genes"
+    return argument(f"--all-{kind}", dest="designs", action="append_const", const=size, help=f"all {things}")
+
+
+@verb(
+    "predict",
+    *RUN,
+    argument("genotypes", type=Path, nargs="?", metavar="CSV", help="table of genotypes"),
+    *(_designs(*kind) for kind in KINDS.items()),
+    argument("--genes", type=Path, metavar="FILE", help=_GENES),
+    argument("--activity", type=_activities, metavar="S,S,…", help=_ACTIVITY),
+    argument("--start", type=natural, metavar="N", help="number of the design's first strain (default: 0)"),
+    argument("--limit", type=positive, metavar="N", help="largest number of strains (default: all)"),
+    *READING,
+    argument("--unknown", default=UNKNOWN[0], choices=UNKNOWN, help="rows with genes that the model lacks (refuse)"),
+    argument("--top", type=positive, metavar="N", help="only the first N strains of a ranking, written or printed"),
+    argument("--by", choices=RANKINGS, help="the ranking (default: effect)"),
+    argument("--phenotype", metavar="NAME", help="phenotype to rank by, if there are several"),
+    argument("--output", "-o", type=Path, metavar="FILE", help=_WHERE),
+    OVERWRITE,
+    argument("--with", dest="predict_with", default="best", choices=_WAYS, help=_WITH),
+    argument("--interval", type=float, metavar="C", help=_INTERVAL),
+    argument("--threads", type=positive, metavar="N", help="threads of the processor (default: the fastest number)"),
+    argument("--batch-size", type=positive, metavar="N", help=_BATCH),
+    DEVICE,
+    argument("--precision", choices=PRECISIONS, help=_PRECISION),
+)
 def predict(options: argparse.Namespace) -> None:
-    """Run ``dglcell predict``."""
+    """Predict phenotypes of a table of genotypes, or of all single genes, pairs or triples.
+
+    a table:
+      dglcell predict RUN genotypes.csv -o predictions.csv
+    Write the deleted genes into columns gene_1, gene_2, …, or into one column `genes` separated by `;`. Otherwise the
+    columns of the training table are read, or those in --columns. The output has the same rows in the same order, and a
+    column predicted_PHENOTYPE for each phenotype in original units. If a row cannot be predicted, the error names its
+    line, and nothing is written.
+
+    activities and covariates:
+      dglcell predict RUN genotypes.csv --covariate medium=glycerol -o out.csv
+    Write what is left of a weakened gene behind it, b0008:0.3, or into columns activity_1, activity_2, …, or into one
+    column `activities`. A covariate that the model sees, such as the growth medium, has a column of its name, or of its
+    name in training. --covariate gives one value for all rows. A row without a gene is then the wild type.
+
+    several seeds, and how sure:
+      dglcell predict runs/EXPERIMENT genotypes.csv --interval 0.9 -o out.csv
+    Of an experiment's folder all seeds predict: predicted_PHENOTYPE is their mean, and sd_PHENOTYPE their standard
+    deviation. Columns low_PHENOTYPE and high_PHENOTYPE are the ends of an interval, in which 90 % of strains like those
+    of the validation part have their measured value. Classes have a calibrated probability_PHENOTYPE instead.
+
+    a design, and the next experiments:
+      dglcell predict RUN --all-triples --genes genes.txt -o predictions.parquet
+      dglcell predict RUN --all-singles --activity 0,0.1,0.3,0.5 -o doses.csv
+      dglcell predict runs/EXPERIMENT --all-pairs --top 200 --by uncertain
+    The rows are in lexicographic order of the list, each gene with each activity, or with --top in the order of a
+    ranking: by the distance from the wild type, or by the standard deviation over seeds or the width of the interval.
+
+    a large design, with one process or several, each with a GPU where --device is cuda:
+      dglcell predict RUN --all-triples -o triples
+      torchrun --nproc-per-node 8 --no-python \\
+          dglcell predict RUN --all-triples -o triples --device cuda
+    An output without a suffix is a folder of Parquet files, which pandas, polars and Spark read as one table. The
+    processes divide them among themselves. A command that was stopped continues when it is given again.
+    """
     from dglcell.files.parquet import check_output as check_format
     from dglcell.machine.processor import Ranks
 

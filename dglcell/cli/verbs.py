@@ -6,22 +6,27 @@ Heavy imports happen inside the verbs, so that ``dglcell --help`` answers at onc
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import shlex
 import sys
 import webbrowser
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dglcell.cli.arguments import (
-    add_overwrite,
-    add_raw,
+    CONFIGURATION,
+    OVERWRITE,
+    RAW,
+    RUN,
+    argument,
     check_outputs,
     keys_of,
     load,
-    phenotype_pair,
+    overrides,
+    pair,
     positive,
     reporter,
+    verb,
 )
 from dglcell.errors import ConfigError, MissingDependencyError, printable
 from dglcell.training.signals import StopSignals, is_rank_zero
@@ -30,57 +35,35 @@ if TYPE_CHECKING:
     from dglcell.config.experiment import Config
 
 
-def check_wandb(mode: str) -> None:
-    """Refuse to record in W&B without its package, before anything is prepared that takes long."""
-    if mode == "disabled" or not is_rank_zero():
-        return
-    try:
-        found = importlib.util.find_spec("wandb")
-    except (ModuleNotFoundError, ValueError):
-        found = None
-    if found is None:
-        raise MissingDependencyError(
-            "`tracking.wandb` needs the package wandb",
-            do="pip install 'dglcell[wandb]', or set `tracking.wandb: disabled`",
-        )
+_ABLATION = "afterwards also train the same model without messages, for N epochs, and show it in the table"
 
 
-TRAIN_HELP = "train an experiment, or continue it where it stopped"
-TRAIN_EPILOG = """\
-The command builds the store if it does not exist. The run directory is RUNS/EXPERIMENT/seed-SEED. If it
-exists, the run continues from its last checkpoint. With resume=never this is an error, and resume=PATH
-starts from another checkpoint."""
-
-
-def add_train(parser: argparse.ArgumentParser) -> None:
-    """Add the option for training an ablation as well."""
-    parser.add_argument(
-        "--without-messages",
-        type=positive,
-        metavar="N",
-        help="afterwards also train the same model without messages, for N epochs, and show it in the table",
-    )
-
-
+@verb("train", *CONFIGURATION, argument("--without-messages", type=positive, metavar="N", help=_ABLATION))
 def train(options: argparse.Namespace) -> None:
-    """Run ``dglcell train``."""
+    """Train an experiment, or continue it where it stopped.
+
+    The command builds the store if it does not exist. The run directory is RUNS/EXPERIMENT/seed-SEED. If it
+    exists, the run continues from its last checkpoint. With resume=never this is an error, and resume=PATH
+    starts from another checkpoint.
+    """
     # Signals are handled from here on, because imports alone take seconds.
     with StopSignals() as signals:
         config = load(options)
         if options.without_messages:
             _check_ablation(config)
-        check_wandb(config.tracking.wandb)
+        if config.tracking.wandb != "disabled" and is_rank_zero() and find_spec("wandb") is None:
+            do = "pip install 'dglcell[wandb]', or set `tracking.wandb: disabled`"
+            raise MissingDependencyError("`tracking.wandb` needs the package wandb", do=do)
         signals.requeue = config.slurm.requeue
         with signals.noted():  # torch ends the process where a signal raises an error within its own imports
             from dglcell.files.untrusted import read_json
             from dglcell.report.page import format_expected, format_results_table, lines_below, strongest
+            from dglcell.training.run import rows_with, train_ablation
             from dglcell.training.run import train as run
 
         result = run(config, options.command, signals)
         rows = result.rows
         if options.without_messages:
-            from dglcell.training.run import rows_with, train_ablation
-
             rows = rows_with(rows, train_ablation(config, options.without_messages, options.command, signals))
     if not is_rank_zero():
         return
@@ -113,28 +96,26 @@ def _check_ablation(config: Config) -> None:
         )
 
 
-TUNE_HELP = "search for the best values of some keys, judged on the validation part"
-TUNE_EPILOG = """\
-The file of --space names keys and the values to search:
-
-  optimizer.lr: {low: 1.0e-4, high: 1.0e-2, log: true}
-  model.hidden: [32, 64, 128]
-
-Each trial is a training of its own, with the same number of epochs. Its score is the Pearson correlation (average
-precision for classes) on the validation part. The command writes RUNS/EXPERIMENT-tuning/trials.csv and best.yaml, an
-experiment with the best values. A search that was stopped or killed continues when the command is given again, and ends
-with the same trials. Given several times at once, it runs trials in parallel. It needs optuna: pip install
-'dglcell[tune]'."""
-
-
-def add_tune(parser: argparse.ArgumentParser) -> None:
-    """Add the options for what is searched, and for how long."""
-    parser.add_argument("--space", type=Path, metavar="FILE", required=True, help="YAML file of keys and their values")
-    parser.add_argument("--trials", type=positive, default=20, metavar="N", help="number of trials (default: 20)")
-
-
+@verb(
+    "tune",
+    *CONFIGURATION,
+    argument("--space", type=Path, metavar="FILE", required=True, help="YAML file of keys and their values"),
+    argument("--trials", type=positive, default=20, metavar="N", help="number of trials (default: 20)"),
+)
 def tune(options: argparse.Namespace) -> None:
-    """Run ``dglcell tune``."""
+    """Search for the best values of some keys, judged on the validation part.
+
+    The file of --space names keys and the values to search:
+
+      optimizer.lr: {low: 1.0e-4, high: 1.0e-2, log: true}
+      model.hidden: [32, 64, 128]
+
+    Each trial is a training of its own, with the same number of epochs. Its score is the Pearson correlation (average
+    precision for classes) on the validation part. The command writes RUNS/EXPERIMENT-tuning/trials.csv and best.yaml,
+    an experiment with the best values. A search that was stopped or killed continues when the command is given again,
+    and ends with the same trials. Given several times at once, it runs trials in parallel. It needs optuna: pip install
+    'dglcell[tune]'.
+    """
     from dglcell.config.read import experiment_file
     from dglcell.training.tuning import TABLE, Search, read_space
 
@@ -143,89 +124,89 @@ def tune(options: argparse.Namespace) -> None:
     print(f"\ntrials   {best.with_name(TABLE)}\nbest     {best}\n\nTrain with `dglcell train {best}`.")
 
 
-EVALUATE_HELP = "evaluate a trained model and the baselines on its split"
-
-EVALUATE_EPILOG = """\
-With --on, they are evaluated on the strains of another experiment, of which you can set keys. Strains of the training
-are left out. This tests a model on a screen that it has not seen:
-
-  dglcell evaluate runs/quickstart/seed-0
-  dglcell evaluate runs/101-collins2007/random/seed-0 \\
-      --on conf/102-costanzo2016/random.yaml \\
-      --phenotype s_score=digenic_interaction
-"""
+def _phenotypes(text: str) -> tuple[str, str]:
+    return pair(text, "MODEL_PHENOTYPE=MEASURED_PHENOTYPE")
 
 
-def add_evaluate(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the strains on which a model is evaluated."""
-    parser.add_argument("--on", type=Path, metavar="FILE", help="experiment whose strains to evaluate on")
-    pair = "with --on: compare phenotype A of the model with B of these strains (default: same names)"
-    parser.add_argument("--phenotype", type=phenotype_pair, action="append", metavar="A=B", help=pair)
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="with --on: keys of that experiment")
-    add_raw(parser)
+_PHENOTYPE = "with --on: compare phenotype A of the model with B of these strains (default: same names)"
 
 
+@verb(
+    "evaluate",
+    *RUN,
+    argument("--on", type=Path, metavar="FILE", help="experiment whose strains to evaluate on"),
+    argument("--phenotype", type=_phenotypes, action="append", metavar="A=B", help=_PHENOTYPE),
+    overrides("with --on: keys of that experiment"),
+    RAW,
+)
 def evaluate(options: argparse.Namespace) -> None:
-    """Run ``dglcell evaluate``."""
+    """Evaluate a trained model and the baselines on its split.
+
+    With --on, they are evaluated on the strains of another experiment, of which you can set keys. Strains of the
+    training are left out. This tests a model on a screen that it has not seen:
+
+      dglcell evaluate runs/quickstart/seed-0
+      dglcell evaluate runs/101-collins2007/random/seed-0 \\
+          --on conf/102-costanzo2016/random.yaml \\
+          --phenotype s_score=digenic_interaction
+    """
     from dglcell.trained_models import find_run
 
     run = find_run(options.run_directory)  # before anything is imported that takes seconds
     from dglcell.machine.devices import threads
     from dglcell.report.page import format_results_table, lines_below
 
-    color, do = sys.stdout.isatty(), "name the experiment with --on FILE"
-    if options.on is not None:
-        from dglcell.api import load as load_run
-        from dglcell.prediction.measured import rows_on
-
-        with threads(None):
-            runs = load_run(options.run_directory, checkpoint=options.checkpoint)
-            rows = rows_on(runs.members, runs.directories, options.on, keys_of(options), dict(options.phenotype or ()))
-        print(format_results_table(rows, color=color))
-        return
-    if options.phenotype:
+    do = "name the experiment with --on FILE"
+    if options.on is None and options.phenotype:
         raise ConfigError("--phenotype is given without --on", do=do)
-    if options.overrides:
+    if options.on is None and options.overrides:
         raise ConfigError("keys are given without --on", got=" ".join(options.overrides), do=do)
-    from dglcell.report.run_files import read_run_config
-    from dglcell.runs.directory import RunDirectory
-    from dglcell.training.evaluate import evaluate_run
-
     with threads(None):
-        rows = evaluate_run(run, options.checkpoint)
-    print(format_results_table(rows, color=color))
-    for sentence in lines_below(rows, read_run_config(RunDirectory(run)).split.kind):
+        if options.on is None:
+            from dglcell.report.run_files import read_run_config
+            from dglcell.runs.directory import RunDirectory
+            from dglcell.training.evaluate import evaluate_run
+
+            rows = evaluate_run(run, options.checkpoint)
+            below = lines_below(rows, read_run_config(RunDirectory(run)).split.kind)
+        else:
+            from dglcell.api import load as load_run
+            from dglcell.prediction.measured import rows_on
+
+            runs, below = load_run(options.run_directory, checkpoint=options.checkpoint), []
+            rows = rows_on(runs.members, runs.directories, options.on, keys_of(options), dict(options.phenotype or ()))
+    print(format_results_table(rows, color=sys.stdout.isatty()))
+    for sentence in below:
         print(f"\n{printable(sentence)}")
 
 
-BASELINES_HELP = "fit the baselines of an experiment without training its model"
-
-BASELINES_EPILOG = """\
-The baselines are fitted on the split of the experiment, as in a training. The results are written to
-RUNS/EXPERIMENT/baselines.json. Kernel ridge also uses networks that you add to the cell graph:
-
-  dglcell baselines conf/101-collins2007/random.yaml
-  dglcell baselines conf/101-collins2007/random.yaml \\
-      'cell.networks.complexes={source: cyc2008_complexes}'
-
-With --without-messages the command also trains the same model without a round of messages (`model.layers=0`), with the
-same seed and split. It has eight times as many epochs, and the validation part chooses the best. Its run is
-RUNS/EXPERIMENT-without-messages. From then on its scores stand among those of the baselines, also in the results of a
-finished run of the experiment.
-"""
+_RESULTS = "file of results (default: RUNS/EXPERIMENT/baselines.json)"
+_EPOCHS = "epochs of that model (default: 8 times those of the experiment)"
 
 
-def add_baselines(parser: argparse.ArgumentParser) -> None:
-    """Add the options for where results are written and whether an ablation is trained."""
-    add = parser.add_argument
-    add("--output", "-o", type=Path, metavar="FILE", help="file of results (default: RUNS/EXPERIMENT/baselines.json)")
-    add_overwrite(parser)
-    add("--without-messages", action="store_true", help="also train the same model without messages")
-    add("--epochs", type=positive, metavar="N", help="epochs of that model (default: 8 times those of the experiment)")
-
-
+@verb(
+    "baselines",
+    *CONFIGURATION,
+    argument("--output", "-o", type=Path, metavar="FILE", help=_RESULTS),
+    OVERWRITE,
+    argument("--without-messages", action="store_true", help="also train the same model without messages"),
+    argument("--epochs", type=positive, metavar="N", help=_EPOCHS),
+)
 def baselines(options: argparse.Namespace) -> None:
-    """Run ``dglcell baselines``."""
+    """Fit the baselines of an experiment without training its model.
+
+    The baselines are fitted on the split of the experiment, as in a training. The results are written to
+    RUNS/EXPERIMENT/baselines.json. Kernel ridge also uses networks that you add to the cell graph:
+
+      dglcell baselines conf/101-collins2007/random.yaml
+      dglcell baselines conf/101-collins2007/random.yaml \\
+          'cell.networks.complexes={source: cyc2008_complexes}'
+
+    With --without-messages the command also trains the same model without a round of messages (`model.layers=0`), with
+    the same seed and split. It has eight times as many epochs, and the validation part chooses the best. Its run is
+    RUNS/EXPERIMENT-without-messages. From then on its scores stand among those of the baselines, also in the results of
+    a finished run of the experiment.
+    """
     if options.epochs and not options.without_messages:
         raise ConfigError("--epochs is given without --without-messages", do="give both, or neither")
     check_outputs(options, options.output)
@@ -244,59 +225,49 @@ def baselines(options: argparse.Namespace) -> None:
     print("\n".join(left_out_lines(found.left_out)))
 
 
-MODELS_HELP = "list trained models that predict at once, show the card of one, or make one of a run"
-
-MODELS_EPILOG = """\
-A model's name can stand wherever a run directory can:
-
-  dglcell models
-  dglcell models ecoli-core
-  dglcell predict ecoli-core genotypes.csv
-
-More models can be in the folder that DGLCELL_MODELS names. A file models.json in it lists models that are fetched when
-they are first used: {"NAME": {"url": "https://…", "sha256": "…", "size": BYTES, "description": "…"}}.
-
-With --output a finished run is written as a trained model: a folder, or one file if its name ends in .zip. It has what
-predicts, the scores and a card. If the output is an earlier model, its card says what you do not give.
-
-  dglcell models runs/mine/seed-0 -o models/mine --organism 'S. cerevisiae' \\
-      --licence 'CC BY 4.0' --limit 'It was trained on pairs of genes.'
-  DGLCELL_MODELS=models dglcell predict mine genotypes.csv
-"""
+_NAME = "a model's name, or the path of its folder or file; a run with --output"
+_LIMIT = "what users should know; may be given again"
+_STRAINS = "leave out measured phenotypes of validation and test strains"
 
 
-def add_models(parser: argparse.ArgumentParser) -> None:
-    """Add the model whose card is shown, and the options for a run that becomes one."""
-    name = "a model's name, or the path of its folder or file; a run with --output"
-    parser.add_argument("name", nargs="?", metavar="NAME", help=name)
-    made = parser.add_argument_group("a run as a trained model")
-    made.add_argument("--output", "-o", type=Path, metavar="MODEL", help="folder, or file that ends in .zip")
-    made.add_argument("--organism", metavar="TEXT", help="whose cell it is")
-    made.add_argument("--licence", metavar="TEXT", help="licence of the weights")
-    limit = "what users should know; may be given again"
-    made.add_argument("--limit", dest="limits", action="append", metavar="TEXT", help=limit)
-    made.add_argument("--description", metavar="TEXT", help="what it predicts (default: as in the experiment)")
-    add_overwrite(made)
-    without = "leave out measured phenotypes of validation and test strains"
-    made.add_argument("--without-strains", action="store_true", help=without)
-
-
+@verb(
+    "models",
+    argument("name", nargs="?", metavar="NAME", help=_NAME),
+    argument("--output", "-o", type=Path, metavar="MODEL", help="folder, or file that ends in .zip"),
+    argument("--organism", metavar="TEXT", help="whose cell it is"),
+    argument("--licence", metavar="TEXT", help="licence of the weights"),
+    argument("--limit", dest="limits", action="append", metavar="TEXT", help=_LIMIT),
+    argument("--description", metavar="TEXT", help="what it predicts (default: as in the experiment)"),
+    OVERWRITE,
+    argument("--without-strains", action="store_true", help=_STRAINS),
+)
 def models(options: argparse.Namespace) -> None:
-    """Run ``dglcell models``."""
+    """List trained models that predict at once, show the card of one, or make one of a run.
+
+    A model's name can stand wherever a run directory can:
+
+      dglcell models
+      dglcell models ecoli-core
+      dglcell predict ecoli-core genotypes.csv
+
+    More models can be in the folder that DGLCELL_MODELS names. A file models.json in it lists models that are fetched
+    when they are first used: {"NAME": {"url": "https://…", "sha256": "…", "size": BYTES, "description": "…"}}.
+
+    With --output a finished run is written as a trained model: a folder, or one file if its name ends in .zip. It has
+    what predicts, the scores and a card. If the output is an earlier model, its card says what you do not give.
+
+      dglcell models runs/mine/seed-0 -o models/mine --organism 'S. cerevisiae' \\
+          --licence 'CC BY 4.0' --limit 'It was trained on pairs of genes.'
+      DGLCELL_MODELS=models dglcell predict mine genotypes.csv
+    """
     from dglcell.trained_models import find_run, format_card, format_models, list_models
 
-    if options.output is not None:
-        if options.name is None:
-            raise ConfigError("which run shall be a trained model?", expected="dglcell models RUN --output MODEL")
-        _write_model(options)
-    elif options.name is None:
-        print(printable(format_models(list_models())))
-    else:
-        print(printable(format_card(options.name, find_run(options.name))))
-
-
-def _write_model(options: argparse.Namespace) -> None:
-    """Write a run as a trained model."""
+    if options.output is None:
+        name = options.name
+        print(printable(format_models(list_models()) if name is None else format_card(name, find_run(name))))
+        return
+    if options.name is None:
+        raise ConfigError("which run shall be a trained model?", expected="dglcell models RUN --output MODEL")
     from dglcell.files.atomic import sha256_file
     from dglcell.prediction.export import About, export
 
@@ -309,54 +280,54 @@ def _write_model(options: argparse.Namespace) -> None:
         print(f"sha256 {sha256_file(written)}")
 
 
-REPORT_HELP = "write the report of a finished run, or compare several, on one HTML page"
-REPORT_EPILOG = """\
-For one run, it writes report.html and the picture report.png into the run directory.
-With --output it writes only the page. For several runs, the page shows means and standard deviations over
-the runs of each experiment, and a CSV file next to it has these numbers. This needs no data and no GPU."""
+_PAGE = "page (default: RUN/report.html; for several: comparison.html)"
 
 
-def add_report(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments for the runs and the page."""
-    parser.add_argument("run_directories", nargs="+", type=Path, metavar="RUN", help="run directory of a finished run")
-    page = "page (default: RUN/report.html; for several: comparison.html)"
-    parser.add_argument("--output", "-o", type=Path, metavar="FILE", help=page)
-    add_overwrite(parser)
-    parser.add_argument("--open", action="store_true", help="open the page in a browser")
-
-
+@verb(
+    "report",
+    argument("run_directories", nargs="+", type=Path, metavar="RUN", help="run directory of a finished run"),
+    argument("--output", "-o", type=Path, metavar="FILE", help=_PAGE),
+    OVERWRITE,
+    argument("--open", action="store_true", help="open the page in a browser"),
+)
 def report(options: argparse.Namespace) -> None:
-    """Run ``dglcell report``."""
-    from dglcell.report.comparison import DEFAULT_OUTPUT, write_comparison
+    """Write the report of a finished run, or compare several, on one HTML page.
+
+    For one run, it writes report.html and the picture report.png into the run directory. With --output it writes only
+    the page. For several runs, the page shows means and standard deviations over the runs of each experiment, and a CSV
+    file next to it has these numbers. This needs no data and no GPU.
+    """
+    from dglcell.report.comparison import write_comparison
     from dglcell.report.run_page import write_report
     from dglcell.runs.directory import RunDirectory
     from dglcell.trained_models import find_run
 
-    output = options.output or (DEFAULT_OUTPUT if len(options.run_directories) > 1 else None)
-    check_outputs(options, output, output.with_suffix(".csv") if output and len(options.run_directories) > 1 else None)
+    several = len(options.run_directories) > 1
+    output = options.output or (Path("comparison.html") if several else None)
+    check_outputs(options, output, output.with_suffix(".csv") if output and several else None)
     paths = [find_run(path) for path in options.run_directories]
-    if options.output is None and len(paths) == 1 and RunDirectory(paths[0]).card.is_file():
+    if output is None and RunDirectory(paths[0]).card.is_file():
         raise ConfigError(f"nothing is written into the trained model '{paths[0]}'", do="name the page: --output FILE")
-    page = write_comparison(paths, output) if len(paths) > 1 else write_report(paths[0], output)
+    page = write_comparison(paths, output) if several and output else write_report(paths[0], output)
     print(page)
     if options.open:
         webbrowser.open(Path(page).absolute().as_uri())
 
 
-def add_runs(parser: argparse.ArgumentParser) -> None:
-    """Add the argument for the folder of runs."""
-    parser.add_argument("folder", nargs="?", type=Path, default=Path("runs"), help="folder of runs (default: runs)")
+_FOLDER = "folder of runs (default: runs)"
 
 
+@verb("runs", argument("folder", nargs="?", type=Path, default=Path("runs"), help=_FOLDER))
 def runs(options: argparse.Namespace) -> None:
-    """Run ``dglcell runs``."""
+    """List runs with their state, epochs and scores."""
     from dglcell.report.comparison import find_runs, format_runs
 
     print(format_runs(find_runs(options.folder)))
 
 
+@verb("doctor")
 def doctor(options: argparse.Namespace) -> None:
-    """Run ``dglcell doctor``."""
+    """Check what works on this machine: versions, devices, kernels."""
     from dglcell.cli.doctor import examine, format_findings
 
     print(format_findings(examine()))
