@@ -14,6 +14,7 @@ import types
 from collections.abc import Iterator
 from itertools import combinations, groupby
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,6 +64,14 @@ def registers() -> Iterator[None]:
         register.update(content)
 
 
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with the experiments, as after ``git clone``."""
+    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 def write_files(page: Path) -> None:
     """Write the blocks of a page that are files into the working folder; modules of that name are forgotten."""
     for block in blocks("python", "yaml"):
@@ -88,14 +97,13 @@ def shorten(cell: str) -> str:
     return cell
 
 
-def is_slow(page: Path) -> bool:
-    """Return whether a page is of the gallery, whose cells `make docs` runs in full."""
-    return page.parent.name == "gallery"
+def named(page: Path, *marks: pytest.MarkDecorator) -> Any:
+    """Return a page as a parameter."""
+    return pytest.param(page, id=str(page.relative_to(ROOT)), marks=marks)
 
 
-@pytest.mark.parametrize(
-    "page", [pytest.param(p, id=str(p.relative_to(ROOT)), marks=[pytest.mark.slow] * is_slow(p)) for p in PYTHON]
-)
+# `make docs` runs the cells of the gallery in full.
+@pytest.mark.parametrize("page", [named(p, *[pytest.mark.slow] * (p.parent.name == "gallery")) for p in PYTHON])
 def test_python_blocks_run(page: Path, clone: Path, registers: None, monkeypatch: pytest.MonkeyPatch) -> None:
     write_files(page)
     monkeypatch.syspath_prepend(clone)  # as Python does with the folder of a script
@@ -141,7 +149,7 @@ def worked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [pytest.param(p, id=str(p.relative_to(ROOT))) for p in WITH_COMMANDS])
+@pytest.mark.parametrize("page", map(named, WITH_COMMANDS))
 def test_commands_run(page: Path, worked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(worked, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
@@ -206,12 +214,6 @@ def test_configurations_are_valid(block: Block, clone: Path, monkeypatch: pytest
     load_config("shown.yaml")
 
 
-def test_there_is_something_to_test() -> None:
-    assert len(PYTHON) > 8
-    assert len(SHELL) > 12
-    assert len(blocks("yaml")) > 8
-
-
 ANY = "…"
 
 
@@ -250,72 +252,22 @@ def test_messages_of_the_page_are_messages(shown: str) -> None:
     assert plain(shown) in messages()
 
 
-def test_messages_are_found() -> None:
-    assert len(messages()) > 200
-    assert len(SHOWN) > 10
-    assert "unknown strategy" in messages()
-
-
 PATH = re.compile(r"`((?:dglcell|tests|benchmarks|conf|jobs)/[\w./-]+)`")
 HOLDS = re.compile(r"`(dglcell/[\w/]+\.py)`: `([\w.]+)`")
 WRITTEN = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
 
 
-@pytest.mark.parametrize("page", [pytest.param(p, id=str(p.relative_to(ROOT))) for p in WRITTEN])
-def test_paths_exist(page: Path) -> None:
-    assert not [path for path in PATH.findall(page.read_text()) if not (ROOT / path).exists()]
-
-
-@pytest.mark.parametrize("page", [pytest.param(p, id=str(p.relative_to(ROOT))) for p in WRITTEN])
-def test_files_define_what_is_named_behind_them(page: Path) -> None:
-    for path, name in HOLDS.findall(page.read_text()):
+@pytest.mark.parametrize("page", map(named, WRITTEN))
+def test_paths_exist_and_define_what_is_named_behind_them(page: Path) -> None:
+    text = page.read_text()
+    assert not [path for path in PATH.findall(text) if not (ROOT / path).exists()]
+    for path, name in HOLDS.findall(text):
         source = (ROOT / path).read_text()
         for part in name.split("."):
             assert re.search(rf"\b(class|def) {part}\b|^{part}\b.* = ", source, flags=re.MULTILINE), f"{path}: {name}"
 
 
-def test_the_architecture_names_files() -> None:
+def test_there_is_something_to_test() -> None:
+    assert min(len(PYTHON), len(SHELL), len(blocks("yaml")), len(SHOWN)) > 8
+    assert "unknown strategy" in messages()
     assert len(HOLDS.findall((ROOT / "docs" / "architecture.md").read_text())) > 20
-
-
-PACKAGE = ROOT / "dglcell"
-
-
-def public_names(node: ast.Module | ast.ClassDef, prefix: str) -> Iterator[tuple[str, ast.AST]]:
-    """Classes, functions, methods and properties without a leading underscore, with those inside classes."""
-    for child in node.body:
-        if not isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) or child.name.startswith("_"):
-            continue
-        decorators = [ast.unparse(decorator) for decorator in child.decorator_list]
-        if any(name.endswith((".setter", "overload")) for name in decorators):
-            continue
-        yield f"{prefix}.{child.name}", child
-        if isinstance(child, ast.ClassDef):
-            yield from public_names(child, f"{prefix}.{child.name}")
-
-
-def names_of(path: Path) -> list[tuple[str, ast.AST]]:
-    """Public names of a module, the module itself included."""
-    tree = ast.parse(path.read_text())
-    module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    return [(module, tree), *public_names(tree, module)] if tree.body else []
-
-
-def methods(node: ast.AST) -> set[str]:
-    """Return names of a class's documented methods."""
-    children = node.body if isinstance(node, ast.ClassDef) else []
-    return {c.name for c in children if isinstance(c, ast.FunctionDef) and ast.get_docstring(c)}
-
-
-def test_every_public_name_has_a_docstring() -> None:
-    """Methods that do what a method of another class says need none of their own."""
-    known = [pair for path in sorted(PACKAGE.rglob("*.py")) for pair in names_of(path)]
-    inherited = set().union(*(methods(node) for _, node in known if isinstance(node, ast.ClassDef)))
-    missing = [name for name, node in known if not ast.get_docstring(node)]  # type: ignore[arg-type]
-    top = {name for name, node in known if isinstance(node, ast.ClassDef)}
-    assert not [n for n in missing if n.rpartition(".")[0] not in top or n.rpartition(".")[2] not in inherited]
-
-
-def test_a_missing_one_is_found(tmp_path: Path) -> None:
-    tree = ast.parse('"""Module."""\nclass A:\n    """A."""\n    def f(self): ...\n    def _g(self): ...\n')
-    assert [name for name, node in public_names(tree, "m") if not ast.get_docstring(node)] == ["m.A.f"]

@@ -35,30 +35,15 @@ def row(table: str, key: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").replace("\\|", "/").split("|")]
 
 
-def test_keys_have_their_types_defaults_and_meanings() -> None:
-    top = configuration.keys(Config)
-    assert row(top, "seed")[:3] == ["`seed`", "`int`", "`0`"]
-    assert row(top, "cell")[1:3] == ["section", ""]
-    assert row(top, "baselines") == [
-        "`baselines`",
-        "`bool`",
-        "`true`",
-        "also fit the baselines that apply, on the same split",
-    ]
-    hetero = configuration.keys(KINDS["model"]["hetero_cell"])
-    assert row(hetero, "hidden") == ["`hidden`", "`int`", "`64`", "H, width of every state"]
-    assert row(hetero, "name")[2] == "`hetero_cell`"
-
-
-def test_every_section_is_there() -> None:
-    page = configuration.pages(ROOT)["configuration.md"]
+def test_every_section_is_there_and_every_key_has_its_type_default_and_meaning() -> None:
+    made = configuration.pages(ROOT)
+    assert row(configuration.keys(Config), "cell")[1:3] == ["section", ""]
+    found = row(configuration.keys(KINDS["model"]["hetero_cell"]), "hidden")
+    assert found == ["`hidden`", "`int`", "`64`", "H, width of every state"]
     for section in ("cell", "cell.networks.NAME", "data.source.csv", "split.subset", "trainer", "slurm"):
-        assert f"## `{section}`\n" in page
-    assert page.count("`model.name: ") >= len(KINDS["model"])
-
-
-def test_every_key_has_a_meaning() -> None:
-    for text in configuration.pages(ROOT).values():
+        assert f"## `{section}`\n" in made["configuration.md"]
+    assert made["configuration.md"].count("`model.name: ") >= len(KINDS["model"])
+    for text in made.values():
         lines = [line.replace("\\|", "/") for line in text.splitlines() if line.startswith("| `")]
         cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
         assert not [line for line in cells if line[1] != "section" and not line[3]]
@@ -70,11 +55,6 @@ def test_every_verb_is_described_with_its_arguments() -> None:
         assert f"## `dglcell {verb}`" in page
     assert "| `--output`, `-o` | output: .csv or .parquet" in page
     assert len(list(commands.verbs(make_parser()))) > 15
-
-
-def test_every_experiment_has_a_page() -> None:
-    names = {experiments.slug(ROOT, file) for file in experiments.experiment_files(ROOT)}
-    assert {"quickstart", "101-collins2007-random", "006-kuzmin-tmi-hetero_081"} <= names
 
 
 COMMITTED = results.committed(ROOT)
@@ -135,13 +115,6 @@ def test_all_results_stand_in_one_table_and_computed_ones_say_so() -> None:
     assert not [cells for cells in bold if "(\N{MINUS SIGN}" in cells[5]]
 
 
-def test_sentences_on_results_are_of_experiments_and_have_dates() -> None:
-    names = {experiments.loaded(file).experiment.name for file in experiments.experiment_files(ROOT)}
-    for name, sentences in results.notes(ROOT).items():
-        assert name in names | {one.partition("/")[0] for one in names}
-        assert all(re.search(r"\(\d{4}-\d\d-\d\d\)$", sentence) for sentence in sentences)
-
-
 def test_the_readme_has_numbers_of_that_table() -> None:
     measured = experiments.pages(ROOT)["parts/results.md"].replace("\N{NO-BREAK SPACE}", " ").splitlines()
     rows = re.findall(
@@ -161,10 +134,8 @@ def test_the_list_of_experiments_has_results_time_and_data() -> None:
     }
     name = "101-collins2007/set_operator_random"
     config = experiments.loaded(folder / f"{name}.yaml")
-    entry = experiment_list.Entry(Path(f"{name}.yaml"), "x", config, COMMITTED[name])
-    shown = experiment_list.index([entry]).replace("\N{NO-BREAK SPACE}", " ")
-    (line,) = [line for line in shown.splitlines() if line.startswith("| [")]
-    assert re.search(r"\| random \| 0\.\d+ ± 0\.\d+ \| 0\.\d+ ± 0\.\d+, .* \| 0\.\d \| [\d,]+ \| 24\.9 MB \|$", line)
+    shown = experiment_list.index([experiment_list.Entry(Path(f"{name}.yaml"), "x", config, COMMITTED[name])])
+    assert re.search(r" \| random \| 0\.\d+ ± 0\.\d+ \| .* \| 24\.9 MB \|\n", shown.replace("\N{NO-BREAK SPACE}", " "))
 
 
 def test_a_page_says_where_files_come_from() -> None:
@@ -174,13 +145,8 @@ def test_a_page_says_where_files_come_from() -> None:
     assert "140,579 rows, sha256" in text
 
 
-@pytest.fixture(scope="module")
-def loaded() -> dict[Path, Config]:
-    """Return all experiments."""
-    return {file: experiments.loaded(file) for file in experiments.experiment_files(ROOT)}
-
-
-def test_pages_say_what_differs_from_the_original(loaded: dict[Path, Config]) -> None:
+def test_pages_name_known_commands_and_what_differs_from_the_original() -> None:
+    parser, loaded = make_parser(), {file: experiments.loaded(file) for file in experiments.experiment_files(ROOT)}
     for file, config in loaded.items():
         said = differences.differences(config)
         if file.parent.name.startswith(("005-", "006-")):
@@ -188,21 +154,16 @@ def test_pages_say_what_differs_from_the_original(loaded: dict[Path, Config]) ->
             assert "| label statistics" in said or config.model.name == "dango" or config.data.normalise == "none"
         else:
             assert said == differences.NONE
-    assert {*differences.OWN, *differences.NEW, *differences.STATED} <= {
-        str(file.relative_to(ROOT / "conf").with_suffix("")) for file in loaded
-    }
-
-
-def test_commands_of_experiments_exist(loaded: dict[Path, Config]) -> None:
-    parser = make_parser()
-    for file, config in loaded.items():
-        text = experiments.run_it(
-            config, file.relative_to(ROOT), COMMITTED.get(config.experiment.name, results.Record())
-        )
-        for line in text.splitlines():
+        record = COMMITTED.get(config.experiment.name, results.Record())
+        for line in experiments.run_it(config, file.relative_to(ROOT), record).splitlines():
             if line.startswith("dglcell "):
                 _, rest = parser.parse_known_args(shlex.split(line)[1:])
                 assert all("=" in word for word in rest), line
+    names = {str(file.relative_to(ROOT / "conf").with_suffix("")) for file in loaded}
+    assert {*differences.OWN, *differences.NEW, *differences.STATED} <= names
+    for name, sentences in results.notes(ROOT).items():
+        assert name in names | {one.partition("/")[0] for one in names}
+        assert all(re.search(r"\(\d{4}-\d\d-\d\d\)$", sentence) for sentence in sentences)
 
 
 def test_all_keys_of_the_original_are_listed() -> None:

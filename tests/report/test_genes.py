@@ -18,7 +18,7 @@ from dglcell.report.run_files import read_run
 from dglcell.report.run_page import page_content, strain_names, strain_tables
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.evaluate import own_names
-from tests.report.pages import Page
+from tests.html_page import Page
 
 
 def tables(run: RunDirectory) -> dict[str, Grid]:

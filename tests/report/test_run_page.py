@@ -16,8 +16,8 @@ from dglcell.report.page import write_page
 from dglcell.report.run_files import read_run
 from dglcell.report.run_page import page_content
 from dglcell.runs.directory import RunDirectory
+from tests.html_page import Page
 from tests.report.invented import png_size
-from tests.report.pages import Page
 
 PNG = "data:image/png;base64,"
 
@@ -35,15 +35,15 @@ def run(drawn_run: RunDirectory, tmp_path: Path) -> RunDirectory:
 
 
 def test_the_page_of_a_trained_run_stands_alone(page: Page) -> None:
-    page.check()
+    page.check_alone()
     assert 'name="viewport"' in page.source
     assert "prefers-color-scheme: dark" in page.source
-    pictures = [r for r in page.resources if r.startswith(PNG)]
-    assert len(pictures) == len(page.resources) - 1  # the empty icon
+    pictures = [r for r in page.loads if r.startswith(PNG)]
+    assert len(pictures) == len(page.loads) - 1  # the empty icon
     for picture in pictures:
         assert png_size(base64.b64decode(picture.removeprefix(PNG)))[0] > 600
-    assert len(pictures) == len(page.alternatives) == 1
-    assert "loss and validation score after each epoch" in page.alternatives[0]
+    assert len(pictures) == len(page.values("alt", "img")) == 1
+    assert "loss and validation score after each epoch" in page.values("alt", "img")[0]
 
 
 def test_the_table_has_the_results(drawn_run: RunDirectory, page: Page) -> None:
@@ -88,7 +88,7 @@ def test_the_report_is_made_again_from_the_directory_alone(
     assert main(["report", str(run.path)]) == 0
     assert capsys.readouterr().out == f"{run.page}\n"
     assert run.report.read_bytes() == drawn_run.report.read_bytes()
-    Page(run.page).check()
+    Page(run.page).check_alone()
 
 
 def test_with_an_output_nothing_else_is_written(run: RunDirectory, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_with_an_output_nothing_else_is_written(run: RunDirectory, tmp_path: Pat
     output.parent.mkdir()
     for overwrite in ([], ["--overwrite"]):
         assert main(["report", str(run.path), "--output", str(output), *overwrite]) == 0
-        Page(output).check()
+        Page(output).check_alone()
     assert [path.name for path in output.parent.iterdir()] == ["page.html"]
     assert {path: path.stat().st_mtime_ns for path in run.path.rglob("*")} == before
 
@@ -109,7 +109,7 @@ def test_names_are_text_whatever_they_are(run: RunDirectory) -> None:
     results = run.results.read_text().replace('"additive ridge"', json.dumps(evil))
     run.results.write_text(results)
     page = Page(write_page("run.html", run.path / "page.html", **page_content(read_run(run.path), b"")))
-    page.check()
+    page.check_alone()
     assert f"{evil}, seed 0" in page.text
     assert evil in [line[2] for line in page.tables[0]]
 
