@@ -89,22 +89,12 @@ def test_steps_learn(cell: CellGraph, name: str, dtype: str) -> None:
     assert float(method.loss(workload.genotypes, workload.targets).detach()) < before
 
 
-@pytest.mark.slow
-def test_each_method_may_have_a_process_of_its_own(tmp_path: Path) -> None:
-    out, size = tmp_path / "out.json", ["--scale", "0.02", "--hidden", "8", "--layers", "1", "--rounds", "1"]
-    main(["--batch", "2", *size, "--methods", "dgl_loop", "--alone", "4", "--cpu-seconds", "--output", str(out)])
-    (row,) = json.loads(out.read_text())["rows"]
-    (of,) = row["methods"].values()
-    assert of["seconds"] > 0
-    assert of["peak_bytes"] > 0
-    main(["--batch", "2", *size, "--methods", "dgl_loop", "--alone", "0.05", "--output", str(out)])
-    (row,) = json.loads(out.read_text())["rows"]
-    assert list(row["left_out"]) == ["dgl_loop"]
-
-
-def test_steps_are_timed_in_turn_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("alone", [[], pytest.param(["--alone", "4", "--cpu-seconds"], marks=pytest.mark.slow)])
+def test_steps_are_timed_in_turn_and_written(
+    alone: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out, size = tmp_path / "out.json", ["--scale", "0.02", "--hidden", "8", "--layers", "1", "--rounds", "2"]
-    main(["--batch", "2", "3", *size, "--methods", "pyg_spmm", "difference", "--output", str(out)])
+    main(["--batch", "2", "3", *size, *alone, "--methods", "pyg_spmm", "difference", "--output", str(out)])
     found = json.loads(out.read_text())
     assert found["environment"]["largest_difference"] <= TOLERANCE
     assert [row["batch"] for row in found["rows"]] == [2, 3]

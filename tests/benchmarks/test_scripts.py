@@ -14,7 +14,6 @@ from benchmarks import collect, gpu_once
 from benchmarks.cells import GENES, PUBLISHED, generated_cell
 from benchmarks.own_tables import CLASSES, CORE, TABLES, OwnTable, interacting, measure, viable
 from dglcell.errors import ConfigError
-from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import gene_relation
 from dglcell.new_experiment.settings import GROWTH, PAIRS, choose_settings
 from dglcell.training.run import train
@@ -52,101 +51,44 @@ def write_run(folder: Path, name: str, seed: int, pearson: float | None, **metri
     return run
 
 
-@pytest.fixture
-def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder of results."""
+def test_runs_become_rows_and_later_ones_take_the_place_of_earlier_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(collect, "RESULTS", tmp_path)
     monkeypatch.setattr(collect, "USAGE", tmp_path / "usage.yaml")
-    return tmp_path
-
-
-def run(monkeypatch: pytest.MonkeyPatch, *runs: Path) -> None:
-    """The command."""
-    monkeypatch.setattr("sys.argv", ["collect", *map(str, runs)])
-    collect.main()
-
-
-def test_runs_become_rows_and_later_ones_take_the_place_of_earlier_ones(
-    results: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(monkeypatch, *(write_run(results / "a", "101-x/y", seed, 0.5 + seed / 8) for seed in (1, 0)))
-    run(monkeypatch, write_run(results / "b", "101-x/y", 1, 0.123456789, covered=0.9))
-    rows = collect.read(results / "101.csv")
-    assert [(row["seed"], row["model"], row["pearson"]) for row in rows] == [
-        ("0", "set_operator", "0.5"),
-        ("0", "network + baseline", "0.5"),
-        ("0", "training mean", ""),
-        ("1", "set_operator", "0.12346"),
-        ("1", "network + baseline", "0.12346"),
-        ("1", "training mean", ""),
-    ]
+    earlier = [write_run(tmp_path / "a", "101-x/y", seed, 0.5 + seed / 8) for seed in (1, 0)]
+    later = [write_run(tmp_path / "b", "101-x/y", 1, 0.123456789, covered=0.9)]
+    for runs in (earlier, [*later, write_run(tmp_path, "quickstart", 0, None, auroc=0.75)]):
+        monkeypatch.setattr("sys.argv", ["collect", *map(str, runs)])
+        collect.main()
+    rows = collect.read(tmp_path / "101.csv")
+    models = ("set_operator", "network + baseline", "training mean")
+    assert [(row["seed"], row["model"]) for row in rows] == [(seed, model) for seed in "01" for model in models]
+    assert [row["pearson"] for row in rows] == ["0.5", "0.5", "", "0.12346", "0.12346", ""]
     assert [row["covered"] for row in rows] == ["", "", "", "0.9", "0.9", ""]
-    assert "auroc" not in rows[0]
-    (first, second) = collect.read(results / "runs.csv")
+    assert {path.name for path in tmp_path.glob("*.csv")} == {"101.csv", "quickstart.csv", "runs.csv"}
+    assert collect.read(tmp_path / "quickstart.csv")[0]["auroc"] == "0.75"
+    assert "auroc" not in rows[0], "other numbers have tables of their own"
+    first, second, _ = collect.read(tmp_path / "runs.csv")
     assert first["command"] == "dglcell train x.yaml seed=0"
     assert (first["device"], first["training_seconds"], first["best_epoch"]) == ("cpu", "3.5", "2")
     assert second["commit"] == "1" * 12
-    assert yaml.safe_load((results / "usage.yaml").read_text()) == {
-        "101-x/y": {
-            "device": "cpu", "processes": 1, "epochs": 2, "seconds": 4, "wall_seconds": 10, "peak_resident_bytes": 100
-        }
-    }  # fmt: skip
+    usage = yaml.safe_load((tmp_path / "usage.yaml").read_text())["101-x/y"]
+    assert (usage["epochs"], usage["seconds"], usage["wall_seconds"], usage["peak_resident_bytes"]) == (2, 4, 10, 100)
 
 
-def test_other_numbers_have_tables_of_their_own(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run(monkeypatch, write_run(results, "101-x/y", 0, 0.5), write_run(results, "quickstart", 0, None, auroc=0.75))
-    assert {path.name for path in results.glob("*.csv")} == {"101.csv", "quickstart.csv", "runs.csv"}
-    assert collect.read(results / "quickstart.csv")[0]["auroc"] == "0.75"
-
-
-STORED = {
-    "physical": 144_211,
-    "regulatory": 44_310,
-    "tflink": 207_250,
-    "coexpression": 1_002_806,
-    "experimental": 828_701,
-    "neighborhood": 153_320,
-    "database": 79_224,
-    "fusion": 18_394,
-    "cooccurence": 17_692,
-}
-
-
-@pytest.fixture(scope="module")
-def cell() -> CellGraph:
-    """At full size."""
-    return generated_cell()
-
-
-@pytest.mark.slow
-def test_every_network_has_the_published_number_of_stored_edges(cell: CellGraph) -> None:
-    assert len(cell.genes) == GENES == 6_607
-    assert {r[1]: len(cell.edges(r)) for r in cell.relations} == STORED
-
-
-def test_seeds_decide_and_scale_keeps_density() -> None:
-    one, same, other = (generated_cell(seed=seed, scale=0.1) for seed in (0, 0, 1))
+def test_cells_keep_the_density_of_published_networks() -> None:
+    one, same, other, both = (generated_cell(scale=0.1, **more) for more in ({}, {}, {"seed": 1}, {"symmetrise": True}))
     assert one.sha256 == same.sha256 != other.sha256
     number = len(one.genes)
     share = (len(one.edges(gene_relation("coexpression"))) - number) / number**2
     assert share == pytest.approx(996_199 / GENES**2, rel=0.01)
-
-
-def test_symmetrised_networks_have_both_directions_but_regulation_stays_directed() -> None:
-    once, both = generated_cell(scale=0.05), generated_cell(scale=0.05, symmetrise=True)
-    number = len(once.genes)
     for size in PUBLISHED:
         relation = gene_relation(size.name)
-        pairs = len(once.edges(relation)) - number
-        factor = 2 if size.regulators is None else 1
-        assert len(both.edges(relation)) == factor * pairs + number
-
-
-def test_scales_without_enough_genes_are_refused() -> None:
+        pairs, factor = len(one.edges(relation)) - number, 2 if size.regulators is None else 1
+        assert len(both.edges(relation)) == factor * pairs + number, "regulation stays directed"
     with pytest.raises(ConfigError, match=r"`scale` is out of range\n  got:      0.001"):
         generated_cell(scale=0.001)
-    with pytest.raises(ConfigError, match="`scale` is out of range"):
-        generated_cell(scale=9.5)
 
 
 OF_CORE = {table.name: table for table in TABLES if table.cell == CORE}
@@ -163,14 +105,8 @@ ROWS = {
 }
 
 
-def test_there_are_twelve() -> None:
-    assert len({table.name for table in TABLES}) == 12
-    assert set(ROWS) == set(OF_CORE)
-    assert set(CLASSES) < {table.name for table in TABLES}
-
-
 @pytest.mark.parametrize("name", ROWS)
-def test_they_are_what_they_are_called_and_the_same_each_time(name: str, tmp_path: Path) -> None:
+def test_tables_are_what_they_are_called_and_the_same_each_time(name: str, tmp_path: Path) -> None:
     rows = OF_CORE[name].make()
     assert (len(rows), {len(genes) for genes, _ in rows}) == ROWS[name]
     assert len({genes for genes, _ in rows}) == len(rows)
@@ -180,24 +116,25 @@ def test_they_are_what_they_are_called_and_the_same_each_time(name: str, tmp_pat
     assert len((tmp_path / "table.csv").read_text().splitlines()) == len(rows) + 1
 
 
-def test_scores_become_classes() -> None:
+def test_there_are_twelve_and_scores_become_classes() -> None:
+    assert len({table.name for table in TABLES}) == 12
+    assert set(ROWS) == set(OF_CORE)
+    assert set(CLASSES) < {table.name for table in TABLES}
     rows = [((str(i),), float(i)) for i in range(10)]
     assert [label for _, label in interacting(rows, 0.2)] == [1.0, 1.0, *[0.0] * 8]
     assert [label for _, label in viable(rows, 7.5)] == [*[0.0] * 8, 1.0, 1.0]
 
 
 def test_a_table_is_given_to_init_and_train(monkeypatch: pytest.MonkeyPatch) -> None:
-    def quick(*arguments: object) -> object:
-        chosen = choose_settings(*arguments)  # type: ignore[arg-type]
+    def quick(*arguments: Any) -> object:
+        chosen = choose_settings(*arguments)
         chosen.keys["trainer"]["epochs"] = 2
         return chosen
 
     monkeypatch.setattr("dglcell.new_experiment.experiment.choose_settings", quick)
     monkeypatch.setattr("benchmarks.own_tables.train", lambda config: train(replace(config, plot=False)))
-    here = Path.cwd()
     few = OwnTable("few", CORE, "growth", lambda: OF_CORE["growth-144"].make()[::3])
     found = measure(few, seeds=2)
-    assert Path.cwd() == here
     assert (found["rows"], found["splits"], found["chosen"]["model"]) == (48, 2, GROWTH)
     assert found["difference"] == pytest.approx(found["score"] - found["best_baseline_score"], abs=1e-3)
     assert len(found["each_split"][GROWTH]) == 2

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -122,77 +120,38 @@ def test_the_doctor_names_what_works_and_what_is_missing(
     assert format_findings(made) == "ok  a    1\nNO  bbb  none\n         → install it\n    c    info"
 
 
+# Modules that installed packages import if they are there, as in a block `try`, or that are mostly there.
 OPTIONAL = re.compile(rb"^[ \t]+(?:import|from)[ \t]+([A-Za-z]\w*)", re.MULTILINE)
-"""Imports that are indented are mostly optional: of a block `try`, or of a function."""
-
-KNOWN = {"flint", "gmpy", "gmpy2", "bottleneck", "numexpr", "cffi", "colorama", "coverage", "psutil", "IPython"}
-
-VERBS = {
-    "data build": "{experiment} data.store=built data.source.insilico.processes=2",
-    "train": "{experiment} data.store={store} trainer.epochs=1 paths.runs=new " + " ".join(BARE),
-    "predict": "ecoli-core in.csv",
-}
-"""Verbs that import different packages, and one that starts processes, with their other words."""
+COMMANDS = (
+    "data build {experiment} data.store=built data.source.insilico.processes=2",
+    "train {experiment} data.store={store} trainer.epochs=1 paths.runs=new " + " ".join(BARE),
+    "predict ecoli-core in.csv",
+)
+"""They import different packages, and the first one starts processes."""
 
 PROGRAM = """\
 import sys
 from dglcell.cli import main
-for line in sys.argv[1:]:
-    print(line, main(line.split()), sep=" ends with ")
+assert [main(line.split()) for line in sys.argv[1:]] == [0] * len(sys.argv[1:])
 assert not [folder for folder in sys.path if not folder]
 """
 
 
-def names_of_optional_imports() -> set[str]:
-    """Return the modules that installed packages import if they are there, and those packages themselves."""
-    packages = Path(sysconfig.get_path("purelib"))
-    found = {path.stem for path in packages.iterdir()} | KNOWN
-    for path in packages.glob("*/*.py"):
-        found |= {name.decode() for name in OPTIONAL.findall(path.read_bytes())}
-    return {name for name in found - {*sys.stdlib_module_names, "dglcell"} if name.isidentifier()}
-
-
-@pytest.fixture(scope="module")
-def traps(tiny: Tiny, tiny_run: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A folder of traps, each of which leaves a file beside the folder when it runs."""
-    above = tmp_path_factory.mktemp("traps")
-    folder = above / "folder"
+def test_no_file_runs_that_only_lies_in_the_working_folder(tiny: Tiny, tmp_path: Path) -> None:
+    packages, folder = Path(sysconfig.get_path("purelib")), tmp_path / "folder"
     folder.mkdir()
-    for name in names_of_optional_imports():
-        (folder / f"{name}.py").write_text(f"open({str(above / name)!r} + '.sprung', 'w')\nraise ImportError\n")
-    assert len(list(folder.iterdir())) > 300
-    runs = above / "runs"
-    shutil.copytree(tiny_run.path, runs / "tiny" / "seed-0")
-    experiment = above / "mine.yaml"
-    experiment.write_text(tiny.file.read_text())
+    names = {path.stem for path in packages.iterdir()}
+    names |= {name.decode() for path in packages.glob("*/*.py") for name in OPTIONAL.findall(path.read_bytes())}
+    traps = {name for name in names - {*sys.stdlib_module_names, "dglcell"} if name.isidentifier()}
+    assert len(traps) > 300
+    for name in traps:  # each leaves a file beside the folder when it runs
+        (folder / f"{name}.py").write_text(f"open({str(tmp_path / name)!r} + '.sprung', 'w')\nraise ImportError\n")
     (folder / "in.csv").write_text("genes\nb0008\n")
-    return {
-        "folder": folder, "runs": runs, "run": runs / "tiny" / "seed-0", "experiment": experiment, "store": tiny.store,
-    }  # fmt: skip
-
-
-def test_no_verb_runs_a_file_that_only_lies_in_the_working_folder(traps: dict[str, Path]) -> None:
-    lines = [f"{verb} {words.format(**traps)}" for verb, words in VERBS.items()]
-    program = traps["folder"].parent / "program" / "all_verbs.py"
-    program.parent.mkdir()
-    program.write_text(PROGRAM)
-    command = [sys.executable, str(program), *lines]
-    said = subprocess.run(command, cwd=traps["folder"], env=process_environment(), capture_output=True, text=True)
-    assert said.returncode == 0, said.stderr
-    ends = re.findall("(?m)^(.*) ends with (.*)$", said.stdout)
-    assert [line for line, status in ends if status != "0"] == []
-    assert len(ends) == len(VERBS)
-    assert sprung(traps) == []
-
-
-def test_nor_does_the_package_run_as_a_module(traps: dict[str, Path]) -> None:
-    command = [sys.executable, "-m", "dglcell", "predict", "ecoli-core", "in.csv"]
+    (tmp_path / "mine.yaml").write_text(tiny.file.read_text())
+    (tmp_path / "program.py").write_text(PROGRAM)
+    lines = [line.format(experiment=tmp_path / "mine.yaml", store=tiny.store) for line in COMMANDS]
     environment = {name: value for name, value in process_environment().items() if name != "PYTHONSAFEPATH"}
-    said = subprocess.run(command, cwd=traps["folder"], env=environment, capture_output=True, text=True)
-    assert said.returncode == 0, said.stderr
-    assert sprung(traps) == []
-
-
-def sprung(traps: dict[str, Path]) -> list[str]:
-    """Return the names of traps that have run."""
-    return sorted(name for name in os.listdir(traps["folder"].parent) if name.endswith(".sprung"))
+    for command in ([str(tmp_path / "program.py"), *lines], ["-m", "dglcell", *COMMANDS[-1].split()]):
+        done = subprocess.run([sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert [path.name for path in tmp_path.glob("*.sprung")] == []
