@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,85 +16,75 @@ from dglcell import __version__
 from dglcell.errors import CheckpointError, DataError, DglcellError, aligned, count, printable
 from dglcell.files.atomic import atomic_file
 from dglcell.files.owner import current_holder
-from dglcell.metrics import COLUMNS, ENSEMBLE_OF, HEADLINE, UNRANKED, best_row, rows_of
+from dglcell.metrics import COLUMNS, ENSEMBLE_OF, HEADLINE, UNRANKED, ResultRow, best_row, rows_of
 from dglcell.report.page import UNDEFINED, Grid, Line, ResultsTable, best_of, format_value, number, tested, write_page
 from dglcell.report.run_files import RunFiles, read_predictions, read_run, read_run_config
 from dglcell.runs.directory import MEND, EpochLog, RunDirectory
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 UNSHOWN = ("seed", "experiment", "paths", "tracking", "resume", "plot", "plot_points")
 """These keys name, place or draw a run, but do not change its results."""
 
+EXPERIMENT, TOGETHER, BASELINE = "experiment", "mean of runs", "baseline"
+GROUP = ["kind", "name", "model"]
+"""Runs of one of the three kinds above, of one name, are averaged; baselines know no seed."""
 
-Key = tuple[str, str, str]
-"""A number of a table belongs to a phenotype, a part and a metric."""
-
-
-@dataclass(frozen=True)
-class Group:
-    """Hold runs that are averaged: those of one experiment, or baselines on one split."""
-
-    name: str  #: of the experiment or baseline
-    model: str
-    is_baseline: bool
-    kinds: dict[str, str]  #: phenotype → kind of its labels
-    values: dict[Key, list[float]]  #: one value a run, NaN where undefined
-    together: int = 0  #: runs whose mean prediction the values are of; 0 where each run has its own values
-
-    @property
-    def kind(self) -> str:
-        """Say in a word or two what the group is."""
-        return "baseline" if self.is_baseline else "mean of runs" if self.together else "experiment"
-
-    def mean(self, key: Key) -> float:
-        """Return the mean over the runs; NaN where any of them is undefined."""
-        return float(np.mean(self.values.get(key, math.nan)))
-
-    def sd(self, key: Key) -> float:
-        """Return the sample standard deviation over the runs; NaN for a single one."""
-        values = self.values.get(key, [])
-        return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+NUMBER = ["labels", "phenotype", "part", "metric"]
+"""Each group has a number for each of these; ``labels`` is the kind of the phenotype's labels."""
 
 
-def group_runs(runs: Sequence[RunFiles]) -> list[Group]:
-    """Group runs: experiments in the order they are given, then the baselines.
+def summary(runs: Sequence[RunFiles]) -> pd.DataFrame:
+    """Average the metrics of runs: a row for each group and number, with ``mean``, ``sd`` and the number of ``runs``.
 
-    Baselines know no seed: where all runs share a split there is one group for each; else one for each split.
+    Experiments come in the order in which they are given, then the mean predictions of each experiment of which several
+    runs share a split with a test part, then the baselines. Where the runs do not share a split, baselines have one
+    group for each. Means are NaN where any value is undefined, standard deviations for a single run.
     """
+    import pandas as pd
+
     paths = [run.directory.path.resolve() for run in runs]
     twice = sorted({str(run.directory.path) for run, path in zip(runs, paths, strict=True) if paths.count(path) > 1})
     if twice:
         raise DataError("a run is given twice", got=", ".join(twice), expected="different run directories")
-    splits = list(dict.fromkeys(run.environment["hashes"]["split"] for run in runs))
-    groups: dict[tuple[str, bool], Group] = {}
+    splits = {run.environment["hashes"]["split"] for run in runs}
+    values = list[tuple[object, ...]]()
     for run in runs:
         split = f", split {run.environment['hashes']['split'][:8]}" if len(splits) > 1 else ""
         for row in run.rows:
-            name, model = row.model + split if row.is_baseline else run.name, row.model
+            group = (BASELINE, row.model + split, "") if row.is_baseline else (EXPERIMENT, run.name, row.model)
             if row.is_ensemble:  # of each run with a weight of its own
-                name, model = f"{run.name}, with a baseline", f"{ENSEMBLE_OF}baseline"
-            group = groups.setdefault((name, row.is_baseline), Group(name, model, row.is_baseline, {}, {}))
-            group.kinds[row.phenotype] = row.kind
-            for metric, value in row.metrics.items():
-                group.values.setdefault((row.phenotype, row.part, metric), []).append(value)
-    return sorted(groups.values(), key=lambda group: group.is_baseline)  # the sort is stable
+                group = EXPERIMENT, f"{run.name}, with a baseline", f"{ENSEMBLE_OF}baseline"
+            values += _values(group, row, 1)
+    for name in dict.fromkeys(run.name for run in runs):
+        own = [run for run in runs if run.name == name and run.rows]
+        if len(own) > len({run.environment["hashes"]["split"] for run in own}) == 1:
+            model = next(row.model for row in own[0].rows if row.is_network)
+            for row in _together(name, own):
+                values += _values((TOGETHER, f"{name}, together", model), row, len(own))
+    table = pd.DataFrame(values, columns=[*GROUP, *NUMBER, "value", "runs"])
+    grouped = table.groupby([*GROUP, *NUMBER], sort=False)
+    found = grouped["value"].agg(mean=lambda of: of.mean(skipna=False), sd=lambda of: of.std(skipna=False))
+    order = [EXPERIMENT, TOGETHER, BASELINE]
+    return (
+        found.assign(runs=grouped["runs"].sum())
+        .reset_index()
+        .sort_values(GROUP[:2], key=lambda of: of.map(order.index) if of.name == "kind" else pd.factorize(of)[0])
+    )
 
 
-def joined_runs(runs: Sequence[RunFiles]) -> list[Group]:
-    """Score the mean prediction of each experiment of which several runs share a split with a test part."""
-    by_name: dict[str, list[RunFiles]] = {}
-    for run in runs:
-        if run.rows:
-            by_name.setdefault(run.name, []).append(run)
-    splits = {name: {run.environment["hashes"]["split"] for run in own} for name, own in by_name.items()}
-    return [_joined(name, own) for name, own in by_name.items() if len(own) > len(splits[name]) == 1]
+def _values(group: tuple[str, ...], row: ResultRow, runs: int) -> list[tuple[object, ...]]:
+    of_row = (*group, row.kind, row.phenotype, row.part)
+    return [(*of_row, metric, value, runs) for metric, value in row.metrics.items()]
 
 
-def _joined(name: str, runs: Sequence[RunFiles]) -> Group:
+def _together(name: str, runs: Sequence[RunFiles]) -> Iterable[ResultRow]:
+    """Score the mean prediction of the network over runs on the same split."""
     own = [row for row in runs[0].rows if row.is_network]
-    group = Group(f"{name}, together", own[0].model, False, {row.phenotype: row.kind for row in own}, {}, len(runs))
     parts = dict.fromkeys(row.part for row in own)
     tables = {part: [read_predictions(run.directory, part, of_network=True) for run in runs] for part in parts}
-    for phenotype, kind in group.kinds.items():
+    for phenotype, kind in {row.phenotype: row.kind for row in own}.items():
         measured, predicted = {}, {}
         for part, of_runs in tables.items():
             found = [table[phenotype] for table in of_runs if phenotype in table]
@@ -103,46 +93,31 @@ def _joined(name: str, runs: Sequence[RunFiles]) -> Group:
                 what = f"the runs of {name} have the same split, but not predictions of the same strains"
                 raise CheckpointError(what, do=MEND)
             measured[part], predicted[part] = labels[0], np.mean([each.predicted for each in found], axis=0)
-        for row in rows_of(group.model, phenotype, kind, predicted, measured):
-            group.values.update({(phenotype, row.part, metric): [value] for metric, value in row.metrics.items()})
-    return group
+        yield from rows_of(own[0].model, phenotype, kind, predicted, measured)
 
 
-def comparison_tables(groups: Sequence[Group]) -> list[ResultsTable]:
-    """Make a table for each kind of labels."""
-    kinds = dict.fromkeys(kind for group in groups for kind in group.kinds.values())
-    return [_table(groups, kind) for kind in kinds]
-
-
-def _table(groups: Sequence[Group], kind: str) -> ResultsTable:
-    """Make a table with blocks of phenotype and part, test first; cells are mean ± SD over runs."""
-    columns = COLUMNS[kind]
-    blocks = dict.fromkeys((p, part) for group in groups for p, part, _ in group.values if group.kinds[p] == kind)
-    lines = []
-    for block in sorted(blocks, key=lambda block: block[1] != "test"):
-        inside = [group for group in groups if (*block, "n") in group.values]
-        best = {metric: best_of([group.mean((*block, metric)) for group in inside], metric) for metric in columns}
-        for i, group in enumerate(inside):
-            labels = [*(block if i == 0 else ("", "")), group.name, "" if group.is_baseline else group.model]
-            runs = group.together or len(group.values[*block, "n"])
-            cells = [("" if group.is_baseline else str(runs), False)]
-            cells += [(_cell(group, (*block, metric)), i in best[metric]) for metric in columns]
-            lines.append(Line(labels, cells, group.is_baseline))
-    return ResultsTable(["phenotype", "part", "experiment", "model", "runs", *columns.values()], 4, lines)
-
-
-def write_numbers(groups: Sequence[Group], path: Path) -> None:
-    """Write the numbers of these tables and all other metrics as CSV, one value a row."""
-    import pandas as pd
-
-    columns = ("kind", "name", "phenotype", "part", "metric", "mean", "sd", "runs")
-    rows = [
-        (group.kind, group.name, *key, group.mean(key), group.sd(key), group.together or len(values))
-        for group in groups
-        for key, values in group.values.items()
-    ]
-    with atomic_file(path) as partial:
-        pd.DataFrame(rows, columns=columns).to_csv(partial, index=False, float_format="%.7g", lineterminator="\n")
+def comparison_tables(found: pd.DataFrame) -> list[ResultsTable]:
+    """Make a table for each kind of labels, with blocks of phenotype and part, test first; cells are mean ± SD."""
+    tables = []
+    for labels, of_kind in found.groupby("labels", sort=False):
+        metrics, lines = COLUMNS[str(labels)], list[Line]()
+        blocks = of_kind.groupby(["phenotype", "part"], sort=False)
+        for block, inside in sorted(blocks, key=lambda one: one[0][1] != "test"):
+            groups = [(group, own.set_index("metric")) for group, own in inside.groupby(GROUP, sort=False)]
+            means = {metric: [own["mean"].get(metric, math.nan) for _, own in groups] for metric in metrics}
+            best = {metric: best_of(of_metric, metric) for metric, of_metric in means.items()}
+            for i, ((kind, name, model), own) in enumerate(groups):
+                is_baseline = kind == BASELINE
+                cells = [("" if is_baseline else str(own["runs"].iloc[0]), False)]
+                for metric in metrics:
+                    sd = math.nan if is_baseline or metric in UNRANKED else own["sd"].get(metric, math.nan)
+                    spread = f" ± {sd:#.2g}".removesuffix(".") if math.isfinite(sd) else ""
+                    cells.append((format_value(metric, means[metric][i]) + spread, i in best[metric]))
+                labels_of = map(str, (*(block if i == 0 else ("", "")), name, model))
+                lines.append(Line([*labels_of], cells, is_baseline))
+        columns = ["phenotype", "part", "experiment", "model", "runs", *metrics.values()]
+        tables.append(ResultsTable(columns, 4, lines))
+    return tables
 
 
 def differences(runs: Sequence[RunFiles]) -> Grid:
@@ -152,16 +127,17 @@ def differences(runs: Sequence[RunFiles]) -> Grid:
     """
     import pandas as pd
 
-    names = [run.name for run in runs]
-    flat = [_flatten({k: v for k, v in run.config.items() if k not in UNSHOWN}) for run in runs]
-    table = pd.DataFrame(flat, dtype=object).fillna(UNDEFINED)
-    of_each = table.groupby(names, sort=False).agg(_listed)
+    def text(value: object) -> str:
+        return value if isinstance(value, str) else UNDEFINED if value != value else json.dumps(value)
+
+    def listed(texts: Iterable[str]) -> str:
+        return " | ".join(dict.fromkeys(texts))
+
+    shown = [{key: value for key, value in run.config.items() if key not in UNSHOWN} for run in runs]
+    table = pd.json_normalize(shown).map(text)
+    of_each = table.groupby([run.name for run in runs], sort=False).agg(listed)
     rows = [[str(key), *of_each[key]] for key in table if table[key].nunique() > 1]
     return Grid(["key", *of_each.index], rows, texts=1 + len(of_each))
-
-
-def _listed(texts: Iterable[str]) -> str:
-    return " | ".join(dict.fromkeys(texts))
 
 
 def warnings_of(runs: Sequence[RunFiles]) -> list[str]:
@@ -178,52 +154,34 @@ def warnings_of(runs: Sequence[RunFiles]) -> list[str]:
     return found
 
 
-def _flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    flat: dict[str, str] = {}
-    for key, value in content.items():
-        if isinstance(value, Mapping):
-            flat |= _flatten(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value if isinstance(value, str) else json.dumps(value)
-    return flat
-
-
-def _cell(group: Group, key: Key) -> str:
-    mean, sd = group.mean(key), group.sd(key)
-    text = format_value(key[2], mean)
-    if group.is_baseline or key[2] in UNRANKED or not math.isfinite(sd):
-        return text
-    return f"{text} ± {sd:#.2g}".removesuffix(".")
-
-
 NOTE = (
     "Mean ± sample standard deviation over the runs of an experiment. “together” is the mean prediction of its runs. "
     "* is the best of a column in its block. Baselines are grey, and fitted on the same split."
 )
-DEFAULT_OUTPUT = Path("comparison.html")
 
 
-def write_comparison(paths: Sequence[Path], output: Path | None = None) -> Path:
-    """Compare finished runs on one page, and write its numbers to a CSV file beside it.
+def write_comparison(paths: Sequence[Path], output: Path) -> Path:
+    """Compare finished runs on one page, and write all its numbers to a CSV file beside it, one a row.
 
     Args:
         paths: run directories; those of the same experiment are averaged.
-        output: path of the page; ``comparison.html`` in the working directory where None.
+        output: path of the page.
     """
-    output = Path(output or DEFAULT_OUTPUT)
     runs = [read_run(path, parts=()) for path in paths]
-    groups = sorted([*group_runs(runs), *joined_runs(runs)], key=lambda group: group.is_baseline)  # the sort is stable
+    found = summary(runs)
     content = {
         "version": __version__,
         "title": "Comparison of " + ", ".join(dict.fromkeys(run.name for run in runs)),
         "subtitle": f"{count(len(runs), 'run')} of {count(len({run.name for run in runs}), 'experiment')}",
         "warnings": warnings_of(runs),
-        "tables": comparison_tables(groups),
+        "tables": comparison_tables(found),
         "table_note": NOTE,
         "differences": differences(runs),
         "runs": runs_table(runs),
     }
-    write_numbers(groups, output.with_suffix(".csv"))
+    columns = ["kind", "name", "phenotype", "part", "metric", "mean", "sd", "runs"]
+    with atomic_file(output.with_suffix(".csv")) as partial:
+        found[columns].to_csv(partial, index=False, float_format="%.7g", lineterminator="\n")
     return write_page("comparison.html", output, **content)
 
 
@@ -234,7 +192,7 @@ def runs_table(runs: Sequence[RunFiles]) -> Grid:
             *(run.name, str(run.directory.path), run.environment["hashes"]["split"][:12]),
             (run.environment["git"] or {}).get("commit", UNDEFINED)[:12],
             *(str(run.seed), f"{run.environment['parameters']:,}", str(len(run.history)), str(run.best_epoch)),
-            number(run.history.minutes, 3),
+            number(run.minutes, 3),
         ]
         for run in runs
     ]
@@ -248,9 +206,6 @@ def runs_table(runs: Sequence[RunFiles]) -> Grid:
 HEADER = ("run", "state", "epoch", "best", "phenotype", "", "val.", "test", "best baseline")
 LEFT = (0, 1, 4, 5)
 """These columns hold words, and are aligned on the left."""
-
-TITLES = {"pearson": "r", "average_precision": "AP"}
-WIDTH = 80
 
 
 @dataclass(frozen=True)
@@ -288,34 +243,34 @@ def _read(directory: RunDirectory) -> RunRow:
 
 def format_runs(runs: Sequence[RunRow]) -> str:
     """Format a table with a line for each run and phenotype, below the folder that the runs are in."""
-    rows, folders = list[tuple[str, ...]]([HEADER]), list[Path | None]([None])
+    rows, folders = list[Sequence[str]]([HEADER]), [""]
     for run in runs:
         about = (run.path.name, run.state, f"{run.epochs}/{run.planned or '?'}")
         results = list(_results(run.files)) if run.files is not None else [("",) * 6]
-        for n, result in enumerate(results):
-            # Names may come from untrusted files; their escape codes would control the terminal.
-            rows.append(tuple(map(printable, (*(("",) * 3 if n else about), *result))))
-            folders.append(run.path.parent)
-    text, before = [], None
-    for folder, (*_, null), line in zip(folders, rows, aligned([row[:-1] for row in rows], LEFT), strict=True):
-        if folder != before:
-            text.append(printable(str(folder)))
-            before = folder
+        rows += [(*(about if n == 0 else ("",) * 3), *result) for n, result in enumerate(results)]
+        folders += [printable(str(run.path.parent))] * len(results)
+    # Names may come from untrusted files; their escape codes would control the terminal.
+    rows = [[printable(cell) for cell in row] for row in rows]
+    text = list[str]()
+    for i, line in enumerate(aligned([row[:-1] for row in rows], LEFT)):
+        if i and folders[i] != folders[i - 1]:
+            text.append(folders[i])
         # The last cell goes onto another line where there is no room for it.
-        line = f"{line}  "
-        text.append(textwrap.fill(null, WIDTH, initial_indent=line, subsequent_indent=" " * len(line)) or line.rstrip())
+        indent = " " * (len(line) + 2)
+        text.append(
+            textwrap.fill(rows[i][-1], 80, initial_indent=f"{line}  ", subsequent_indent=indent) or line.rstrip()
+        )
     return "\n".join(text)
 
 
 def _results(files: RunFiles) -> Iterable[tuple[str, ...]]:
     """Return best epoch, phenotype, metric, its values, and the baseline that comes closest or is ahead."""
-    rows = files.rows
-    if not rows:
+    if not files.rows:
         yield str(files.best_epoch), ", ".join(files.results["units"]), "", "", "no test part", ""
-    for own, baselines in tested(rows):
+    for own, baselines in tested(files.rows):
         metric = HEADLINE[own.kind]
-        best, same = best_row(baselines, metric), [row for row in rows if row.phenotype == own.phenotype]
-        null = "-" if best is None else f"{best.metrics[metric]:.3f} {best.model}"
+        best, same = best_row(baselines, metric), [row for row in files.rows if row.phenotype == own.phenotype]
+        baseline = "-" if best is None else f"{best.metrics[metric]:.3f} {best.model}"
         values = {row.part: row.metrics.get(metric, math.nan) for row in same if row.is_network}
         shown = [f"{values[part]:.3f}" if part in values else "-" for part in ("validation", "test")]
-        yield str(files.best_epoch), own.phenotype, TITLES[metric], *shown, null
+        yield str(files.best_epoch), own.phenotype, "r" if metric == "pearson" else "AP", *shown, baseline

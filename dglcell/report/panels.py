@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.table import CLASSIFICATION, REGRESSION
-from dglcell.metrics import ResultRow, best_row
+from dglcell.metrics import ResultRow, best_row, regression_metrics
 from dglcell.report.drawing import (
     BLUE,
     DPI,
@@ -30,7 +30,7 @@ from dglcell.report.drawing import (
     shorten,
     with_unit,
 )
-from dglcell.report.run_files import History, RunFiles
+from dglcell.report.run_files import RunFiles
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,7 +71,8 @@ def draw_agreement(axes: Axes, run: RunFiles, phenotype: str) -> None:
         draw_nothing(axes, title, "no measured test strains")
         return
     p, shown = found.usable, sample(len(found.usable), run.config["plot_points"])
-    metrics, chosen = found.metrics, f"{len(shown):,} of " if len(shown) < len(p) else ""
+    metrics = regression_metrics(p.predicted, p.measured)
+    chosen = f"{len(shown):,} of " if len(shown) < len(p) else ""
     said = f"Pearson {number(metrics['pearson'])} · Spearman {number(metrics['spearman'])} · n = {chosen}{len(p):,}"
     heading(axes, title, said)
     measured = p.measured
@@ -130,10 +131,10 @@ def draw_models(axes: Axes, rows: Sequence[ResultRow], phenotype: str) -> None:
     axes.spines["left"].set_visible(False)
 
 
-def draw_losses(axes: Axes, history: History, best_epoch: int | None) -> None:
+def draw_losses(axes: Axes, run: RunFiles) -> None:
     """Draw the loss on the training and validation parts by epoch."""
-    curves = {name: history.curve(f"{name}/loss") for name in ("train", "validation")}
-    if draw_curves(axes, "Loss", history, curves, best_epoch, colors={"train": GREY, "validation": BLUE}):
+    curves = {name: run.curve(f"{name}/loss") for name in ("train", "validation")}
+    if draw_curves(axes, "Loss", run, curves, colors=(GREY, BLUE)):
         axes.set_ylabel("loss [normalised units]")
 
 
@@ -142,35 +143,31 @@ def draw_validation_score(axes: Axes, run: RunFiles, phenotypes: Sequence[str], 
 
     The dotted line is the best baseline.
     """
-    score = SCORES[kind]
-    curves = {p: run.history.curve(curve_key(p, kind)) for p in phenotypes if run.kind(p) == kind}
+    metric, name, short = SCORES[kind]
+    curves = {p: run.curve(curve_key(p, kind)) for p in phenotypes if run.kind(p) == kind}
     curves = {p: curve for p, curve in curves.items() if np.isfinite(curve).any()}
-    baselines = []
-    for p in curves:
-        rows = (row for row in run.rows if row.is_baseline and row.part == "validation" and row.phenotype == p)
-        best = best_row(rows, score.metric)
-        baselines.append(math.nan if best is None else best.metrics[score.metric])
-    note = "dotted: best baseline" if any(map(math.isfinite, baselines)) else ""
-    if not draw_curves(axes, f"Validation {score.title}", run.history, curves, run.best_marked, note=note):
+    rows = [row for row in run.rows if row.is_baseline and row.part == "validation"]
+    best = [best_row((row for row in rows if row.phenotype == p), metric) for p in curves]
+    note = "dotted: best baseline" if any(best) else ""
+    if not draw_curves(axes, f"Validation {short}", run, curves, note=note):
         return
-    for i, null in enumerate(baselines):
-        if math.isfinite(null):
-            axes.axhline(null, color=SERIES[i % len(SERIES)], linewidth=1.2, linestyle=":")
+    for i, baseline in enumerate(best):
+        if baseline is not None:
+            axes.axhline(baseline.metrics[metric], color=SERIES[i % len(SERIES)], linewidth=1.2, linestyle=":")
     axes.set_yscale("linear")
-    axes.set_ylabel(score.name)
+    axes.set_ylabel(name)
 
 
 def draw_curves(
     axes: Axes,
     title: str,
-    history: History,
+    run: RunFiles,
     curves: Mapping[str, NDArray[np.float64]],
-    best_epoch: int | None,
     *,
     note: str = "",
-    colors: Mapping[str, str] | None = None,
+    colors: Sequence[str] = SERIES,
 ) -> bool:
-    """Draw lines through the epochs that have a value.
+    """Draw lines through the epochs that have a value, and one at the best epoch.
 
     Epochs have markers while they are few. The axis is logarithmic where values span much.
 
@@ -181,23 +178,23 @@ def draw_curves(
 
     curves = {name: values for name, values in curves.items() if np.isfinite(values).any()}
     if not curves:
-        draw_nothing(axes, title, "no value in any epoch" if len(history) else "no training history")
+        draw_nothing(axes, title, "no value in any epoch" if run.history else "no training history")
         return False
-    best = "" if best_epoch is None else f"orange: best epoch, {best_epoch}"
+    best = f"orange: best epoch, {run.best_epoch}" if run.rows else ""  # which nothing says without results
     heading(axes, title, " · ".join(filter(None, [note, best])))
     for i, (name, values) in enumerate(curves.items()):
         known = np.isfinite(values)
         axes.plot(
-            history.epochs[known], values[known], marker="o" if known.sum() <= FEW_EPOCHS else None, markersize=3.5,
-            color=colors[name] if colors else SERIES[i % len(SERIES)], label=shorten(name, 30),
+            run.epochs[known], values[known], marker="o" if known.sum() <= FEW_EPOCHS else None, markersize=3.5,
+            color=colors[i % len(colors)], label=shorten(name, 30),
         )  # fmt: skip
     finite = np.concatenate([values[np.isfinite(values)] for values in curves.values()])
     if finite.min() > 0 and finite.max() / finite.min() > LOG_FROM:
         axes.set_yscale("log")
-    if best_epoch is not None:
-        axes.axvline(best_epoch, color=ORANGE, linewidth=1.4, zorder=0)
+    if run.rows:
+        axes.axvline(run.best_epoch, color=ORANGE, linewidth=1.4, zorder=0)
     axes.margins(x=0.02)
-    if len(history) == 1:
+    if len(run.history) == 1:
         axes.set_xlim(0.5, 1.5)
     axes.set_xlabel("epoch")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
@@ -218,7 +215,7 @@ def responses(run: RunFiles, phenotype: str) -> dict[str, pd.DataFrame]:
     import pandas as pd
 
     tables = [
-        pd.DataFrame({"part": part, **vars(doses), "measured": found.measured, "predicted": found.predicted})
+        doses.assign(part=part, measured=found.measured, predicted=found.predicted)
         for part, doses in run.doses.items()
         if (found := run.predictions.get(part, {}).get(phenotype)) is not None
     ]
@@ -301,7 +298,7 @@ def overview(run: RunFiles) -> bytes:
                 draw_nothing(left, "", "no test part")
                 draw_nothing(right, "", "")
         losses, scores = rows[max(1, len(shown))].subplots(1, 2)
-        draw_losses(losses, run.history, run.best_marked)
+        draw_losses(losses, run)
         draw_validation_score(scores, run, shown, run.kind(shown[0]) if shown else REGRESSION)
         for row, (phenotype, of_gene) in zip(rows[max(1, len(shown)) + 1 :], doses.items(), strict=True):
             draw_doses(row, of_gene, with_unit(shorten(phenotype), run.results["units"].get(phenotype, "")))

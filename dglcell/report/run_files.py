@@ -22,47 +22,19 @@ from dglcell.data.columns import MEDIUM
 from dglcell.data.table import REGRESSION
 from dglcell.errors import CheckpointError, ConfigError, DglcellError, count, listing
 from dglcell.files.untrusted import Fields, Number, UnreadableError, Whole, check_fields, damaged, read_fields
-from dglcell.metrics import ResultRow, regression_metrics
+from dglcell.metrics import ResultRow
 from dglcell.runs.directory import MEND, EpochLog, RunDirectory
 
 if TYPE_CHECKING:
     import pandas as pd
+
+# The fields that are read of each file, and their types.
 
 
 class Commit(BaseModel):
     """The commit of the code of a run."""
 
     commit: str
-
-
-CONFIG = {
-    "seed": Whole,
-    "experiment.name": str,
-    "experiment.description": str,
-    "experiment.tags": list[str],
-    "data.source.name": str,
-    "split.kind": str,
-    "trainer.epochs": Whole,
-    "trainer.checkpoint": str,
-    "plot_points": Whole,
-}
-"""These are fields of ``config.yaml``."""
-
-ENVIRONMENT = {
-    "dglcell": str,
-    "command": str,
-    "devices": Annotated[list[str], Field(min_length=1)],
-    "git": Commit | None,
-    "hashes": dict[str, str],
-    "hashes.split": str,
-    "strains": dict[str, Whole],
-    "cell.genes": Whole,
-    "cell.edges": Whole,
-    "split.kind": str,
-    "model": str,
-    "parameters": Whole,
-}
-"""These are fields of ``environment.json``."""
 
 
 class Row(BaseModel):
@@ -76,8 +48,21 @@ class Row(BaseModel):
     metrics: dict[str, Number | None]
 
 
+CONFIG = {
+    **dict.fromkeys(("experiment.name", "experiment.description", "data.source.name", "split.kind"), str),
+    **dict.fromkeys(("seed", "trainer.epochs", "plot_points"), Whole),
+    "experiment.tags": list[str],
+    "trainer.checkpoint": str,
+}
+ENVIRONMENT = {
+    **dict.fromkeys(("dglcell", "command", "hashes.split", "split.kind", "model"), str),
+    **dict.fromkeys(("cell.genes", "cell.edges", "parameters"), Whole),
+    "devices": Annotated[list[str], Field(min_length=1)],
+    "git": Commit | None,
+    "hashes": dict[str, str],
+    "strains": dict[str, Whole],
+}
 RESULTS = {"checkpoint": str, "epoch": Whole, "epochs": Whole, "units": dict[str, str], "rows": list[Row]}
-"""These are fields of ``results.json``."""
 
 
 PARTS = ("test", "validation")
@@ -88,44 +73,11 @@ def result_rows(rows: Iterable[dict[str, Any]]) -> list[ResultRow]:
     """Return the rows of ``results.json`` as they are shown."""
     return [
         ResultRow(
-            row["model"],
-            row["part"],
-            row["phenotype"],
-            {name: math.nan if value is None else value for name, value in row["metrics"].items()},
-            row["is_baseline"],
-            row["kind"],
+            **{key: row[key] for key in Row.model_fields if key != "metrics"},
+            metrics={name: math.nan if value is None else value for name, value in row["metrics"].items()},
         )
         for row in rows
     ]
-
-
-@dataclass(frozen=True)
-class History:
-    """Hold the record of a training, one row an epoch, as in ``metrics.jsonl``."""
-
-    rows: Sequence[Mapping[str, float | None]] = ()  #: ``epoch`` counts from 0, and None stands for undefined values
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def epochs(self) -> NDArray[np.int64]:
-        """Return the epochs, counted from 1, as the log prints them."""
-        return np.array([int(row["epoch"] or 0) + 1 for row in self.rows], dtype=np.int64)
-
-    def curve(self, key: str) -> NDArray[np.float64]:
-        """Return one value an epoch, NaN where there is none."""
-        return np.array([row.get(key) for row in self.rows], dtype=np.float64)  # None becomes NaN
-
-    @property
-    def minutes(self) -> float:
-        """Return how many minutes all epochs took together."""
-        return float(np.nansum(self.curve("seconds"))) / 60
-
-    @property
-    def duration(self) -> str:
-        """Return how long all epochs took together, in seconds where that is less than two minutes."""
-        return f"{60 * self.minutes:.1f} s" if self.minutes < 2 else f"{self.minutes:.1f} min"
 
 
 @dataclass(frozen=True)
@@ -145,20 +97,6 @@ class Predictions:
         keep = np.isfinite(measured) & np.isfinite(predicted)
         return Predictions(measured[keep], predicted[keep])
 
-    @cached_property
-    def metrics(self) -> dict[str, float]:
-        """Return metrics of the usable strains."""
-        return regression_metrics(self.usable.predicted, self.usable.measured)
-
-
-@dataclass(frozen=True)
-class Doses:
-    """Hold how much is left of the gene of each strain of a part that changes a single one."""
-
-    genes: NDArray[Any]  #: [S] names; empty for strains that change none or several
-    activities: NDArray[np.floating]  #: [S] what is left, as the model has learned it if it has; NaN for other strains
-    medium: NDArray[Any]  #: [S]; empty texts where strains have none
-
 
 @dataclass(frozen=True)
 class RunFiles:
@@ -168,10 +106,10 @@ class RunFiles:
     config: dict[str, Any]
     environment: dict[str, Any]  #: versions, git state, hashes, sizes
     results: dict[str, Any]  #: the table of results, and the checkpoint that it is of
-    history: History
+    history: Sequence[Mapping[str, float | None]]  #: a row an epoch; None stands for undefined values
     predictions: dict[str, dict[str, Predictions]]  #: part → phenotype → predictions
-    #: part → what is left of genes; no part where they are deleted
-    doses: dict[str, Doses] = field(default_factory=dict)
+    #: part → table of what is left of genes (`read_doses`); no part where they are deleted
+    doses: dict[str, pd.DataFrame] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -187,11 +125,6 @@ class RunFiles:
     def best_epoch(self) -> int:
         """Return the epoch of the checkpoint that was evaluated, counted from 1."""
         return int(self.results["epoch"]) + 1
-
-    @property
-    def best_marked(self) -> int | None:
-        """Return the same epoch, or None where nothing was evaluated that says which is best."""
-        return self.best_epoch if self.rows else None
 
     @cached_property
     def rows(self) -> list[ResultRow]:
@@ -209,6 +142,25 @@ class RunFiles:
         return next((row.kind for row in self.rows if row.phenotype == phenotype), REGRESSION)
 
     @property
+    def epochs(self) -> NDArray[np.int64]:
+        """Return the epochs of the history, counted from 1, as the log prints them."""
+        return np.array([int(row["epoch"] or 0) + 1 for row in self.history], dtype=np.int64)
+
+    def curve(self, key: str) -> NDArray[np.float64]:
+        """Return one value an epoch, NaN where there is none."""
+        return np.array([row.get(key) for row in self.history], dtype=np.float64)  # None becomes NaN
+
+    @property
+    def minutes(self) -> float:
+        """Return how many minutes all epochs took together."""
+        return float(np.nansum(self.curve("seconds"))) / 60
+
+    @property
+    def duration(self) -> str:
+        """Return how long all epochs took together, in seconds where that is less than two minutes."""
+        return f"{60 * self.minutes:.1f} s" if self.minutes < 2 else f"{self.minutes:.1f} min"
+
+    @property
     def size_line(self) -> str:
         """Return numbers of strains and sizes of the cell graph in a line."""
         cell, sizes = self.environment["cell"], [f"{n:,} {name}" for name, n in self.environment["strains"].items()]
@@ -221,7 +173,7 @@ class RunFiles:
         about, epochs = self.environment, count(len(self.history), "epoch")
         return (
             f"{about['parameters']:,} parameters · {about['model']} · seed {self.seed} · "
-            f"{epochs} in {self.history.duration} on {about['devices'][0]}"
+            f"{epochs} in {self.duration} on {about['devices'][0]}"
         )
 
 
@@ -245,8 +197,8 @@ def read_run(path: Path, parts: Iterable[str] = PARTS) -> RunFiles:
     for part, of_part in predictions.items():
         if not {row["phenotype"] for row in results["rows"]} <= set(of_part):
             raise damaged_file(directory.predictions(part), f"phenotypes {', '.join(of_part)}")
-    doses = {part: found for part in filled if (found := read_doses(directory, part))}
-    return RunFiles(directory, config, environment, results, History(rows), predictions, doses)
+    doses = {part: found for part in filled if (found := read_doses(directory, part)) is not None}
+    return RunFiles(directory, config, environment, results, rows, predictions, doses)
 
 
 def read_run_config(directory: RunDirectory) -> DictConfig:
@@ -355,10 +307,12 @@ def read_predictions(directory: RunDirectory, part: str, *, of_network: bool = F
     return found
 
 
-def read_doses(directory: RunDirectory, part: str) -> Doses | None:
+def read_doses(directory: RunDirectory, part: str) -> pd.DataFrame | None:
     """Return what is left of the gene of each strain, from ``predictions_<part>.csv``; None where genes are deleted.
 
-    What the model has learned comes before what the table gave.
+    Returns:
+        Columns ``genes`` (names, empty for strains that change none or several), ``activities`` (what the model has
+        learned if it has, else what the table gave; NaN for other strains) and ``medium`` (empty if there is none).
 
     Raises:
         CheckpointError: the file is missing or not as a run wrote it.
@@ -368,10 +322,11 @@ def read_doses(directory: RunDirectory, part: str) -> Doses | None:
     if given is None:
         return None
     single = (table[GENES] != "") & ~table[GENES].str.contains(";")
-    left = _numbers(directory.predictions(part), table[given].where(single, ""))
-    genes = table["names" if "names" in table else GENES].where(single, "").to_numpy(dtype=str)
-    media = table[MEDIUM].to_numpy(dtype=str) if MEDIUM in table else np.full(len(table), "")
-    return Doses(genes, left, media)
+    return table[[]].assign(
+        genes=table["names" if "names" in table else GENES].where(single, ""),
+        activities=_numbers(directory.predictions(part), table[given].where(single, "")),
+        medium=table.get(MEDIUM, ""),
+    )
 
 
 def damaged_file(path: Path, reason: Exception | str) -> DglcellError:

@@ -112,7 +112,7 @@ def facts(run: RunFiles) -> list[tuple[str, str]]:
     units, kept = run.results["units"], sorted(path.name for path in run.directory.checkpoints.glob("*.ckpt"))
     return [
         ("predicted", ", ".join(f"{name} [{unit}]" if unit else name for name, unit in units.items())),
-        ("epochs", f"{len(run.history)} of {run.config['trainer']['epochs']}, {run.history.duration}"),
+        ("epochs", f"{len(run.history)} of {run.config['trainer']['epochs']}, {run.duration}"),
         ("reported", f"{run.results['checkpoint']}, after epoch {run.best_epoch}"),
         ("checkpoints", ", ".join(kept) or UNDEFINED),
     ]
@@ -120,10 +120,10 @@ def facts(run: RunFiles) -> list[tuple[str, str]]:
 
 def epochs_table(run: RunFiles) -> Grid:
     """Make a table of the record's main columns, an epoch a row."""
-    history, kinds = run.history, {row.phenotype: row.kind for row in run.rows}
+    kinds = {row.phenotype: row.kind for row in run.rows}
     keys = ["train/loss", "validation/loss", *(curve_key(*of) for of in kinds.items()), "learning_rate", "seconds"]
-    curves = {key: curve.tolist() for key in keys if np.isfinite(curve := history.curve(key)).any()}
-    rows = [[str(epoch), *map(number, of)] for epoch, *of in zip(history.epochs, *curves.values(), strict=True)]
+    curves = {key: curve.tolist() for key in keys if np.isfinite(curve := run.curve(key)).any()}
+    rows = [[str(epoch), *map(number, of)] for epoch, *of in zip(run.epochs, *curves.values(), strict=True)]
     return Grid(["epoch", *curves], rows, texts=0)
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from dglcell.data.table import CLASSIFICATION
 from dglcell.metrics import ResultRow, classification_metrics, regression_metrics
-from dglcell.report.run_files import Doses, History, Predictions, RunFiles
+from dglcell.report.run_files import Predictions, RunFiles
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.evaluate import rows_as_json
 
@@ -24,16 +26,14 @@ def predictions(n: int, seed: int = 0, *, binary: bool = False) -> Predictions:
     return Predictions(measured, predicted)
 
 
-def history(phenotypes: list[str], epochs: int = 5, **more: float) -> History:
-    """Return a record in which losses fall and correlations rise; ``more`` keys fall like losses."""
-    rows: list[dict[str, Any]] = []
-    for epoch in range(epochs):
-        row = {"epoch": epoch, "train/loss": 2.0 / (epoch + 1), "validation/loss": 3.0 / (epoch + 1), "seconds": 30.0}
-        for name in phenotypes:
-            row |= {f"validation/{name}/{metric}": 0.1 * epoch for metric in ("pearson", "average_precision")}
-        row |= {key: value / (epoch + 1) for key, value in more.items()}
-        rows.append(row)
-    return History(rows)
+def history(phenotypes: list[str], epochs: int = 5) -> list[dict[str, Any]]:
+    """Return a record in which losses fall and correlations rise."""
+    scores = [f"validation/{name}/{metric}" for name in phenotypes for metric in ("pearson", "average_precision")]
+    return [
+        {"epoch": epoch, "train/loss": 2 / (epoch + 1), "validation/loss": 3 / (epoch + 1), "seconds": 30.0}
+        | dict.fromkeys(scores, 0.1 * epoch)
+        for epoch in range(epochs)
+    ]
 
 
 def row_of(model: str, part: str, phenotype: str, p: Predictions, is_baseline: bool) -> ResultRow:
@@ -48,10 +48,10 @@ def row_of(model: str, part: str, phenotype: str, p: Predictions, is_baseline: b
 def files(
     rows: list[ResultRow],
     predictions: dict[str, dict[str, Predictions]],
-    record: History = History(),  # noqa: B008
+    record: Sequence[dict[str, Any]] = (),
     name: str = "demo",
     *,
-    doses: dict[str, Doses] | None = None,
+    doses: dict[str, pd.DataFrame] | None = None,
     predicts: dict[str, str] | None = None,
     epoch: int = 1,
 ) -> RunFiles:
@@ -96,7 +96,7 @@ RUNS = {
     "dollar signs": run_of({"cost $x^$_{": predictions(40)}, model="$\\frac"),
     "metrics only": files(run_of({"fitness": CONSTANT}).rows, {}),
     "nothing at all": files([], {}, name=""),
-    "epochs without values": files([], {"test": {"y": predictions(9)}}, History([{"epoch": 0}, {"epoch": 1}])),
+    "epochs without values": files([], {"test": {"y": predictions(9)}}, [{"epoch": 0}, {"epoch": 1}]),
 }
 
 

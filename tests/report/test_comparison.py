@@ -13,7 +13,7 @@ import pytest
 
 from dglcell.cli import main
 from dglcell.errors import CheckpointError
-from dglcell.report.comparison import Group, comparison_tables, differences, group_runs, joined_runs, warnings_of
+from dglcell.report.comparison import comparison_tables, differences, summary, warnings_of
 from dglcell.report.page import UNDEFINED
 from dglcell.report.run_files import RunFiles, read_predictions, read_run
 from dglcell.runs.directory import RunDirectory
@@ -55,35 +55,29 @@ def test_runs_of_an_experiment_are_averaged(make_run: MakeRun, tmp_path: Path) -
 
 
 def test_the_best_mean_of_each_block_is_marked(make_run: MakeRun) -> None:
-    groups = group_runs(read(make_run("one", 0, 1.0), make_run("one", 1, 1.0002), make_run("two", 0, 1.00005)))
-    (table,) = comparison_tables(groups)
+    found = summary(read(make_run("one", 0, 1.0), make_run("one", 1, 1.0002), make_run("two", 0, 1.00005)))
+    (table,) = comparison_tables(found[found.kind != "mean of runs"])
     column = table.columns.index("Pearson") - table.texts
     best = [line.labels[2] for line in table.rows if line.cells[column][1]]
     assert best == ["one", "one"]  # on test and on validation
     assert not any(line.cells[0][1] or line.cells[1][1] for line in table.rows)  # neither runs nor strains
 
 
-def test_numbers_end_in_no_point() -> None:
-    group = Group("one", "m", False, {"f": "regression"}, {("f", "test", m): [1000.0, 1038.0] for m in ("n", "mse")})
-    (table,) = comparison_tables([group])
+def test_numbers_end_in_no_point_and_what_is_undefined_in_one_run_is_undefined(make_run: MakeRun) -> None:
+    found = summary(read(make_run("one", 0, -999.0), make_run("one", 1, -1037.0)))
+    (table,) = comparison_tables(found)
     assert table.rows[0].cells[table.columns.index("MSE") - table.texts] == ("1019 ± 27", False)
-
-
-def test_an_undefined_metric_of_one_run_makes_the_mean_undefined(make_run: MakeRun) -> None:
-    runs = read(make_run("one", 0, 0.5), make_run("one", 1, math.nan))
-    (group, *_) = group_runs(runs)
-    assert math.isnan(group.mean(("fitness", "test", "pearson")))
-    assert math.isfinite(group.mean(("fitness", "test", "mae")))
+    found = summary(read(make_run("two", 0, 0.5), make_run("two", 1, math.nan))).query("name == 'two' & part == 'test'")
+    assert found.set_index("metric")["mean"][["pearson", "mae"]].isna().tolist() == [True, False]
 
 
 def test_baselines_are_listed_once_for_each_split(make_run: MakeRun) -> None:
     one, two = make_run("one", 0, 0.5), make_run("two", 0, 0.5)
-    names = [group.name for group in group_runs(read(one, two))]
+    names = summary(read(one, two)).name.unique().tolist()
     assert names[:4] == ["one", "one, with a baseline", "two", "two, with a baseline"]
-    assert len(names) == len(set(names))
     assert "training mean" in names
     other = make_run("three", 0, 0.5, split="f" * 64)
-    names = [group.name for group in group_runs(read(one, other))]
+    names = summary(read(one, other)).name.unique().tolist()
     assert sum(name.startswith("training mean, split ") for name in names) == 2
     assert "training mean, split ffffffff" in names
     assert warnings_of(read(one, two)) == []
@@ -121,17 +115,18 @@ def test_the_mean_of_all_runs_is_evaluated(make_run: MakeRun) -> None:
     one, two = make_run("one", 0, 0.5), make_run("one", 1, 0.7)
     for part in ("test", "validation"):
         shift(two.predictions(part), lambda number: 0.01 * number)
-    (group,) = joined_runs(read(one, two, make_run("alone", 0, 0.5)))
-    assert (group.name, group.model, group.together) == ("one, together", "hetero_cell", 2)
+    found = summary(read(one, two, make_run("alone", 0, 0.5))).query("kind == 'mean of runs'")
+    assert {*zip(found.name, found.model, found.runs, strict=True)} == {("one, together", "hetero_cell", 2)}
     tables = [read_predictions(run, "test", of_network=True)["fitness"] for run in (one, two)]
     mean = (tables[0].predicted + tables[1].predicted) / 2
-    of_test = {metric: value for (_, part, metric), (value,) in group.values.items() if part == "test"}
+    of_test = found[found.part == "test"].set_index("metric")["mean"]
     assert of_test["mse"] == pytest.approx(np.square(mean - tables[0].measured).mean())
     assert of_test["pearson"] == pytest.approx(np.corrcoef(mean, tables[0].measured)[0, 1])
 
 
 def test_runs_on_different_splits_are_not_joined(make_run: MakeRun) -> None:
-    assert joined_runs(read(make_run("one", 0, 0.5), make_run("one", 1, 0.5, split="f" * 64))) == []
+    found = summary(read(make_run("one", 0, 0.5), make_run("one", 1, 0.5, split="f" * 64)))
+    assert "mean of runs" not in set(found.kind)
 
 
 def test_predictions_of_different_strains_are_refused(make_run: MakeRun) -> None:
@@ -139,21 +134,16 @@ def test_predictions_of_different_strains_are_refused(make_run: MakeRun) -> None
     path = two.predictions("test")
     path.write_text("\n".join(path.read_text().splitlines()[:-1]) + "\n")
     with pytest.raises(CheckpointError, match="the runs of one have the same split, but not predictions of the same"):
-        joined_runs(read(one, two))
+        summary(read(one, two))
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"), [({"part": "foreign"}, "no row of the model for the test part of fitness")]
-)
 def test_results_of_something_else_than_the_predictions_are_refused(
-    make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str], changed: dict[str, object], said: str
+    make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runs = [make_run("one", seed, 0.5) for seed in (0, 1)]
-    for run in runs:
-        results = json.loads(run.results.read_text())
-        rows = [{**row, **changed} for row in results["rows"]]
-        run.results.write_text(json.dumps({**results, "rows": rows}))
-    output = tmp_path / "comparison.html"
-    assert main(["report", *(str(run.path) for run in runs), "-o", str(output)]) == 2
-    assert said in capsys.readouterr().err
+    run, output = make_run("one", 0, 0.5), tmp_path / "comparison.html"
+    results = json.loads(run.results.read_text())
+    rows = [{**row, "part": "foreign"} for row in results["rows"]]
+    run.results.write_text(json.dumps({**results, "rows": rows}))
+    assert main(["report", str(run.path), str(make_run("two", 0, 0.5).path), "-o", str(output)]) == 2
+    assert "no row of the model for the test part of fitness" in capsys.readouterr().err
     assert not output.exists()

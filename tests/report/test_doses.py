@@ -5,19 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dglcell.report.panels import MOST_GENES, described, overview, responses
-from dglcell.report.run_files import Doses, Predictions, RunFiles
+from dglcell.report.run_files import Predictions, RunFiles
 from tests.report.invented import RUNS, files, png_size
 
 pytestmark = pytest.mark.filterwarnings("error")
 
 
-def doses_of(n: int, genes: list[str], media: list[str], seed: int = 0) -> tuple[Doses, Predictions]:
+def doses_of(n: int, genes: list[str], media: list[str], seed: int = 0) -> tuple[pd.DataFrame, Predictions]:
     """n strains that weaken random genes in random media, every seventh not measured."""
     rng = np.random.default_rng(seed)
-    doses = Doses(rng.choice(genes, n), rng.choice([0.0, 0.1, 0.3, 0.5, 0.9, 1.2], n), rng.choice(media, n))
+    left = rng.choice([0.0, 0.1, 0.3, 0.5, 0.9, 1.2], n)
+    doses = pd.DataFrame({"genes": rng.choice(genes, n), "activities": left, "medium": rng.choice(media, n)})
     measured = rng.normal(size=n)
     measured[::7] = np.nan
     return doses, Predictions(measured, rng.normal(size=n))
@@ -56,7 +58,7 @@ def test_the_genes_with_the_most_measured_strains_are_shown() -> None:
 def test_only_runs_with_weakened_genes_have_the_panel() -> None:
     run = run_of(60, ["a", "b"], [""])
     assert "along what is left of a gene" in described(run)
-    deleted = {part: replace(doses, activities=0 * doses.activities) for part, doses in run.doses.items()}
-    several = {part: replace(doses, genes=np.full(60, "")) for part, doses in run.doses.items()}
+    deleted = {part: doses.assign(activities=0) for part, doses in run.doses.items()}
+    several = {part: doses.assign(genes="") for part, doses in run.doses.items()}
     for other in (replace(run, doses=deleted), replace(run, doses=several), RUNS["one phenotype, few strains"]):
         assert "along what is left" not in described(other)

@@ -67,7 +67,7 @@ def test_the_best_baseline_is_a_line_in_the_learning_curve() -> None:
     run = run_of({"fitness": predictions(100)})
     axes = drawn(draw_validation_score, run, ["fitness"], REGRESSION)
     curve, *lines = axes.lines
-    assert curve.get_ydata().tolist() == run.history.curve("validation/fitness/pearson").tolist()
+    assert curve.get_ydata().tolist() == run.curve("validation/fitness/pearson").tolist()
     best = max(r.metrics["pearson"] for r in run.rows if r.is_baseline and np.isfinite(r.metrics["pearson"]))
     assert best in [line.get_ydata()[0] for line in lines]
 
