@@ -149,14 +149,6 @@ def test_unknown_genes_are_refused_or_left_empty(predictor: dglcell.Predictor) -
         dglcell.evaluate(predictor, pd.DataFrame({"genes": [""], "fitness": [1.0]}))
 
 
-def test_other_names_of_genes_are_known(predictor: dglcell.Predictor) -> None:
-    expected = predictor.predict([["b1241", "b0008"], ["b4025"], ["b3916", "b2465"]])
-    for unknown in ("refuse", "empty"):
-        found = predictor.predict([["adhE", "b0008"], [" PGI "], ["pfk a", "TKTB"]], unknown=unknown)
-        assert found.unknown.tolist() == ["", "", ""]
-        assert found.predicted_fitness.tolist() == expected.predicted_fitness.tolist()
-
-
 def test_measured_strains_are_compared(predictor: dglcell.Predictor) -> None:
     values = predictor.predict(STRAINS).predicted_fitness
     strains = dglcell.Strains.from_names(STRAINS, phenotypes={"fitness": values + 0.5, "other": [0, 0, 0]})

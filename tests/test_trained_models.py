@@ -130,18 +130,6 @@ class TestShipped:
         assert store.sha256 == read_card(PACKAGED / name).hashes["store"]
 
 
-def test_a_name_predicts_in_an_empty_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("genotypes.csv").write_text("gene_1,gene_2\nb0008,b2464\nb0727,\n")
-    assert main(["predict", "ecoli-core", "genotypes.csv"]) == 0
-    header, *rows = capsys.readouterr().out.splitlines()
-    assert header == "gene_1,gene_2,predicted_by,predicted_fitness"
-    assert len(rows) == 2
-    assert [path.name for path in tmp_path.iterdir()] == ["genotypes.csv"]
-
-
 def test_the_cell_graph_is_built_once_and_kept(cache: Path) -> None:
     first = dglcell.load_cell("ecoli-core")
     (kept,) = (cache / "cells").iterdir()

@@ -155,12 +155,10 @@ def submit(options: argparse.Namespace) -> None:
             print(*(step.script for step in job.steps), sep="\n")
         print("# nothing was submitted")
         return
-    from dglcell.cluster.scripts import queued, refuse_overlap, submit_script
+    from dglcell.cluster.scripts import queued, submit_script
 
     jobs = _check(options)
     there = queued(Path.cwd())
-    for job in jobs:
-        refuse_overlap(job.main.name, there)
     for job in jobs:
         after: list[str] = []
         for step in job.steps:

@@ -10,7 +10,7 @@ import shutil
 import string
 import subprocess
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -18,7 +18,7 @@ from pathlib import Path
 from dglcell.checks import HIDDEN, check_one_line
 from dglcell.config.experiment import ANY, AUTO, Config
 from dglcell.config.read import PACKAGED, hide_override, load_config
-from dglcell.errors import ConfigError, DglcellError, MissingDependencyError, listing, shorten
+from dglcell.errors import ConfigError, DglcellError, MissingDependencyError, shorten
 from dglcell.published.file import read_declarations
 
 MOST_MEMBERS = 10_000
@@ -371,25 +371,6 @@ def name_of_runs(name: str, sweep: Sweep, seed: int) -> str:
     """Return the name of a job: its experiment, the values that are swept, and its seeds."""
     values = [f"{key}={','.join(chosen)}" for key, chosen in sweep.values]
     return ".".join([name, *values, f"seed-{','.join(map(str, sweep.seeds or (seed,)))}"])
-
-
-def refuse_overlap(name: str, jobs: Mapping[str, str]) -> None:
-    """Refuse runs of which some, but not all, are queued under another name.
-
-    Args:
-        name: as `name_of_runs` returns it.
-        jobs: as `queued` returns them.
-    """
-    start, _, seeds = name.rpartition(".seed-")
-    wanted = set(seeds_of(seeds))
-    for other, number in jobs.items():
-        before, found, of_other = other.rpartition(".seed-")
-        both = wanted & set(seeds_of(of_other)) if other != name and found and before == start else ()
-        if both:
-            expected = f"no job with the seeds {listing(sorted(both))}"
-            do = f"leave these seeds out, wait, or take the job back with `scancel {number}`"
-            got = f"job {number}, {other}"
-            raise ConfigError("some of these runs are queued or running", got=got, expected=expected, do=do)
 
 
 def _call(command: list[str], folder: Path, text: str | None = None) -> subprocess.CompletedProcess[str]:

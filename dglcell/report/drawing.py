@@ -60,13 +60,8 @@ def new_figure(width: float, height: float) -> Figure:
 
 def encode(figure: Figure) -> bytes:
     """Return the figure as a PNG file; the same figure gives the same bytes."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from PIL import Image
-
-    canvas, buffer = FigureCanvasAgg(figure), io.BytesIO()
-    canvas.draw()
-    pixels = np.asarray(canvas.buffer_rgba())[..., :3]
-    Image.fromarray(np.ascontiguousarray(pixels)).save(buffer, "png", dpi=(figure.dpi, figure.dpi))
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", pil_kwargs={"compress_level": 9})
     return buffer.getvalue()
 
 

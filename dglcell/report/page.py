@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
-
 from dglcell.data.config import CALIBRATES, INTERVAL_COVERAGE
-from dglcell.errors import count, printable
+from dglcell.errors import aligned, count, printable
 from dglcell.files.atomic import atomic_file
 from dglcell.metrics import COLUMNS, HEADLINE, LOWER_IS_BETTER, UNRANKED, ResultRow, best_row, format_metric
 
@@ -172,33 +168,20 @@ def format_results_table(
 
 
 def _format_table(found: ResultsTable, color: bool) -> str:
-    table = Table(box=None, pad_edge=False, header_style="bold" if color else "")
-    for i, title in enumerate(found.columns):
-        table.add_column(title, justify="left" if i < found.texts else "right", no_wrap=True)
+    rows = [found.columns]
     for line in found.rows:
-        if line.labels[0] and table.rows:
-            table.add_section()
-        # Names may be a stranger's, whose escape codes would steer the terminal.
-        texts = map(printable, line.labels)
         cells = zip(found.columns[found.texts :], line.cells, strict=True)
-        marked = [_marked(title, text, is_best) for title, (text, is_best) in cells]
-        table.add_row(*texts, *marked, style="dim" if color and line.is_baseline else None)
-    buffer = io.StringIO()
-    console = Console(
-        file=buffer,
-        force_jupyter=False,  # a notebook would show the table instead of writing it
-        width=400,
-        force_terminal=color,
-        color_system="standard" if color else None,
-        markup=False,
-    )
-    console.print(table)
-    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
-
-
-def _marked(title: str, text: str, is_best: bool) -> str:
-    """Return a value with a mark where it is the best; columns that may be marked keep room for it."""
-    return text + ("" if title == "n" and text != "-" else "*" if is_best else " ")
+        # Columns whose values may be marked keep room for the mark.
+        marked = [
+            text + ("" if title == "n" and text != "-" else "*" if best else " ") for title, (text, best) in cells
+        ]
+        # Names may be a stranger's, whose escape codes would steer the terminal.
+        rows.append([*map(printable, line.labels), *marked])
+    lines = [line.rstrip() for line in aligned(rows, range(found.texts))]
+    if color:
+        styles = ["1", *("2" if line.is_baseline else "0" for line in found.rows)]  # bold, dim
+        lines = [f"\x1b[{style}m{line}\x1b[0m" for style, line in zip(styles, lines, strict=True)]
+    return "\n".join(lines)
 
 
 # What is known beside a table of results, a line for each fact: leads, ceilings, intervals, what is left out.
@@ -206,7 +189,8 @@ def _marked(title: str, text: str, is_best: bool) -> str:
 
 def lines_below(rows: Sequence[ResultRow], split: str) -> list[str]:
     """Return the lines below a table: leads, scores within media, what is the most possible, and intervals."""
-    return [*ahead_lines(rows), *within_lines(rows), *ceiling_lines(rows), *coverage_lines(rows, split)]
+    said = [say(*of) for say in (_ahead, _within, _ceiling) for of in tested(rows)]
+    return [*filter(None, said), *coverage_lines(rows, split)]
 
 
 def tested(rows: Sequence[ResultRow]) -> Iterator[tuple[ResultRow, list[ResultRow]]]:
@@ -217,57 +201,50 @@ def tested(rows: Sequence[ResultRow]) -> Iterator[tuple[ResultRow, list[ResultRo
             yield own, [row for row in test if row.is_baseline and row.phenotype == own.phenotype]
 
 
-def ahead_lines(rows: Sequence[ResultRow]) -> list[str]:
-    """Say for each phenotype how far the model is ahead of the best baseline of the test part, with an interval.
+def _ahead(own: ResultRow, baselines: Sequence[ResultRow]) -> str | None:
+    """Say how far the model is ahead of the best baseline of the test part, with an interval.
 
     The interval is the wider one: it contains those over strains and over genes.
     """
-    lines = []
-    for own, baselines in tested(rows):
-        metric, score = COLUMNS[own.kind][HEADLINE[own.kind]], own.metrics.get(HEADLINE[own.kind], math.nan)
-        if not math.isfinite(score):
-            strains = count(int(own.metrics.get("n", 0)), "test strain")
-            lines.append(f"{own.phenotype}: {metric} is undefined for {strains}: too few, or all alike")
-        compared = [row for row in baselines if math.isfinite(row.metrics.get("ahead_low", math.nan))]
-        if not compared or own.metrics.get("n", math.inf) <= 3:  # so few have no interval
-            continue
-        best = min(compared, key=lambda row: row.metrics["ahead"])
-        # Over strains and over genes; the difference counts where it is beyond chance in both.
-        drawn = [key for key in ("ahead", "ahead_genes") if f"{key}_low" in best.metrics]
-        low, high = (f(best.metrics[f"{key}_{end}"] for key in drawn) for f, end in ((min, "low"), (max, "high")))
-        ahead = best.metrics["ahead"]
-        if low <= 0 <= high:
-            verdict = f"no difference is shown between {own.model} and '{best.model}'"
-        else:
-            verdict = f"{own.model} is {'better' if ahead > 0 else 'worse'} than '{best.model}'"
-        lines.append(f"{own.phenotype}: {verdict} ({metric} {ahead:+.3f}, 95 % interval {low:+.3f} to {high:+.3f})")
-    return lines
+    metric, number = COLUMNS[own.kind][HEADLINE[own.kind]], own.metrics.get("n", math.inf)
+    if not math.isfinite(own.metrics.get(HEADLINE[own.kind], math.nan)):
+        strains = count(int(own.metrics.get("n", 0)), "test strain")
+        return f"{own.phenotype}: {metric} is undefined for {strains}: too few, or all alike"
+    compared = [row for row in baselines if math.isfinite(row.metrics.get("ahead_low", math.nan))]
+    if not compared or number <= 3:  # so few have no interval
+        return None
+    best = min(compared, key=lambda row: row.metrics["ahead"])
+    # Over strains and over genes; the difference counts where it is beyond chance in both.
+    drawn = [key for key in ("ahead", "ahead_genes") if f"{key}_low" in best.metrics]
+    low, high = (f(best.metrics[f"{key}_{end}"] for key in drawn) for f, end in ((min, "low"), (max, "high")))
+    ahead = best.metrics["ahead"]
+    if low <= 0 <= high:
+        verdict = f"no difference is shown between {own.model} and '{best.model}'"
+    else:
+        verdict = f"{own.model} is {'better' if ahead > 0 else 'worse'} than '{best.model}'"
+    return f"{own.phenotype}: {verdict} ({metric} {ahead:+.3f}, 95 % interval {low:+.3f} to {high:+.3f})"
+
+
+def _within(own: ResultRow, baselines: Sequence[ResultRow]) -> str | None:
+    """Say the mean of Pearson's r within each medium or other covariate."""
+    if not math.isfinite(own.metrics.get("pearson_within", math.nan)):
+        return None
+    best = best_row(baselines, "pearson_within")
+    other = f", '{best.model}' {best.metrics['pearson_within']:.3f}" if best else ""
+    found = f"{own.model} {own.metrics['pearson_within']:.3f}{other}"
+    return f"{own.phenotype}: Pearson within one medium or batch at a time, on average: {found}"
+
+
+def _ceiling(own: ResultRow, baselines: Sequence[ResultRow]) -> str | None:
+    """Say what a model without error would reach, where replicates say it."""
+    ceiling = own.metrics.get("ceiling", math.nan)
+    said = f"{own.phenotype}: Pearson of a model without error, by replicates: about {ceiling:.3f}"
+    return said if math.isfinite(ceiling) else None
 
 
 def predicts_lines(choices: Mapping[str, Mapping[str, str]]) -> list[str]:
     """Say for each phenotype what predicts it, and why."""
     return [f"{phenotype} is predicted by {one['name']} ({one['why']})" for phenotype, one in choices.items()]
-
-
-def within_lines(rows: Sequence[ResultRow]) -> list[str]:
-    """Say for each phenotype the mean of Pearson's r within each medium or other covariate."""
-    known = [row for row in rows if math.isfinite(row.metrics.get("pearson_within", math.nan))]
-    lines = []
-    for own, baselines in tested(known):
-        best = best_row(baselines, "pearson_within")
-        other = f", '{best.model}' {best.metrics['pearson_within']:.3f}" if best else ""
-        found = f"{own.model} {own.metrics['pearson_within']:.3f}{other}"
-        lines.append(f"{own.phenotype}: Pearson within one medium or batch at a time, on average: {found}")
-    return lines
-
-
-def ceiling_lines(rows: Sequence[ResultRow]) -> list[str]:
-    """Say what a model without error would reach for each phenotype, where replicates say it."""
-    return [
-        f"{own.phenotype}: Pearson of a model without error, by replicates: about {own.metrics['ceiling']:.3f}"
-        for own, _ in tested(rows)
-        if math.isfinite(own.metrics.get("ceiling", math.nan))
-    ]
 
 
 def coverage_lines(rows: Sequence[ResultRow], split: str) -> list[str]:

@@ -7,12 +7,11 @@ import json
 import logging
 import math
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dglcell import __version__
 from dglcell.data.changes import GENES
@@ -149,45 +148,32 @@ def strain_names(directory: RunDirectory) -> list[str]:
         return f"{name} ({gene})" if name and name != gene else gene
 
     pairs = zip(table[GENES], table["names" if "names" in table else GENES], strict=True)
-    of_strains = ([*zip(genes.split(";"), names.split(";"), strict=False)] for genes, names in pairs)
-    return [", ".join(shown(*gene) for gene in strain) or "none deleted" for strain in of_strains]
+    of_strains = (map(shown, genes.split(";"), names.split(";")) for genes, names in pairs)
+    return [", ".join(names) or "none deleted" for names in of_strains]
 
 
 def strain_tables(run: RunFiles) -> dict[str, list[Grid]]:
-    """Return phenotype → tables of strains; none where no strain is tested."""
+    """Return phenotype → tables of the strongest predictions and the largest errors of the test part."""
     if "test" not in run.predictions:
         return {}
-    strains = strain_names(run.directory)
-    kinds = {row.phenotype: row.kind for row in run.rows}
-    found = {
-        phenotype: list(_strain_tables(run, strains, phenotype, is_class=kinds.get(phenotype) == CLASSIFICATION))
-        for phenotype in [*run.predictions["test"]][:MOST_PHENOTYPES]
-    }
+    import pandas as pd
+
+    strains, found = strain_names(run.directory), dict[str, list[Grid]]()
+    for phenotype, p in [*run.predictions["test"].items()][:MOST_PHENOTYPES]:
+        table = pd.DataFrame({"predicted": p.predicted, "measured": p.measured}, dtype=float)
+        table = table.where(np.isfinite(table))
+        strongest, middle = table.predicted, table.predicted.median()
+        by = "predicted most surely"
+        if run.kind(phenotype) != CLASSIFICATION:
+            strongest = (table.predicted - middle).abs()
+            by = f"farthest from the median prediction, {number(float(middle))}"
+        unit = run.results["units"].get(phenotype, "")
+        heads = ["deleted genes", *(f"{name} [{unit}]" if unit else name for name in ("predicted", "measured"))]
+        for key, title, note in (
+            (strongest, "Strongest predicted strains", f"Test strains {by}."),
+            ((table.predicted - table.measured).abs(), "Worst missed strains", "Test strains with the largest errors."),
+        ):
+            chosen = key.dropna().sort_values(ascending=False, kind="stable").index[:SHOWN]
+            rows = [[strains[i], *map(number, table.loc[i].tolist())] for i in chosen]
+            found.setdefault(phenotype, []).extend([Grid(heads, rows, title=title, note=note)] * bool(rows))
     return {phenotype: tables for phenotype, tables in found.items() if tables}
-
-
-def _strain_tables(run: RunFiles, strains: Sequence[str], phenotype: str, *, is_class: bool) -> Iterator[Grid]:
-    """Make tables of the strongest predictions and the largest errors of the test part."""
-    predictions = run.predictions["test"][phenotype]
-    predicted, measured = (np.asarray(v, np.float64) for v in (predictions.predicted, predictions.measured))
-    if not np.isfinite(predicted).any():
-        return
-    unit = run.results["units"].get(phenotype, "")
-    heads = ["deleted genes", *(f"{name} [{unit}]" if unit else name for name in ("predicted", "measured"))]
-
-    def rows(key: NDArray[np.float64]) -> list[list[str]]:
-        order = np.argsort(-np.where(np.isfinite(key), key, -np.inf), kind="stable")[:SHOWN]
-        return [
-            [strains[i], number(float(predicted[i])), number(float(measured[i]))]
-            for i in order.tolist()
-            if np.isfinite(key[i])
-        ]
-
-    middle = float(np.nanmedian(predicted))
-    activity = predicted if is_class else np.abs(predicted - middle)
-    by = "predicted most surely" if is_class else f"farthest from the median prediction, {number(middle)}"
-    yield Grid(heads, rows(activity), title="Strongest predicted strains", note=f"Test strains {by}.")
-    error = np.abs(predicted - measured)
-    if np.isfinite(error).any():
-        note = "Test strains with the largest errors."
-        yield Grid(heads, rows(error), title="Worst missed strains", note=note)

@@ -121,18 +121,11 @@ def test_a_pipeline_whose_submission_is_killed_is_queued_once(
         assert submitted(cluster) == whole, f"killed at moment {moment}"
 
 
-def test_seeds_that_are_queued_in_part_are_refused(
-    file: Path, tmp_path: Path, cluster: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_runs_of_other_values_or_folders_are_other_jobs(
+    file: Path, tmp_path: Path, cluster: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert main(["job", "submit", str(file), "--seeds", "0-2"]) == 0
-    assert main(["job", "submit", str(file), "seed=2"]) == 2
-    said = capsys.readouterr().err
-    assert "some of these runs are queued or running\n  got:      job 1, yeast.one.seed-0,1,2\n" in said
-    assert "`scancel 1`" in said
-    assert main(["job", "submit", str(file), "--seeds", "3,4"]) == 0
-    assert main(["job", "submit", str(file), "--seeds", "0-2", "--sweep", "optimizer.lr=1e-3,1e-4"]) == 0
-    assert len(submitted(cluster)) == 3
-    # The same experiment of another folder is another run.
+    for more in (["--seeds", "0-2"], ["--seeds", "3,4"], ["--seeds", "0-2", "--sweep", "optimizer.lr=1e-3,1e-4"]):
+        assert main(["job", "submit", str(file), *more]) == 0
     monkeypatch.chdir(tmp_path / "bin")
     assert main(["job", "submit", str(file), "--seeds", "0-2"]) == 0
     assert len(submitted(cluster)) == 4

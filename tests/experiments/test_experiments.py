@@ -6,7 +6,7 @@ import functools
 import gzip
 import itertools
 import json
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -127,80 +127,73 @@ def test_it_trains(path: Path, raw: Path, tmp_path: Path) -> None:
     assert parts == {"validation", "test"}
 
 
-GUIDES = """\
-guide,gene,b_number,series,pam_location,mutation,mutated,sequence,growth_glucose,sem_glucose
-"""
-MEDIA = "EX_rib__D_e_i,EX_malt_e_i,EX_melib_e_i,EX_tre_e_i,EX_fru_e_i,EX_gal_e_i,EX_ac_e_i,EX_lac__D_e_i,EX_succ_e_i,"
-MEDIA += "EX_pyr_e_i,GR_AVG,GR_STD\n"
-
-
-def write_tables(raw: Path) -> None:
-    """Tables of a few guides and media, in the columns of the published ones."""
-    numbers, folder = np.random.default_rng(0), raw / "ecoli"
-    folder.mkdir()
-    guides = GUIDES
+def guides(raw: Path, numbers: np.random.Generator) -> Iterator[tuple[str, str]]:
+    """Yield the table of a few guides, in the columns of the published one."""
+    table = "guide,gene,b_number,series,pam_location,mutation,mutated,sequence,growth_glucose,sem_glucose\n"
     for number in range(60):
-        gene = ("b0008", "b0114", "b9999")[number % 3]
-        place = number // 3
-        sequence = "ACGTACGTACGTACGTACGT"
+        gene, sequence, place = ("b0008", "b0114", "b9999")[number % 3], "ACGTACGTACGTACGTACGT", number // 3
         sequence = sequence[:place] + ("A" if sequence[place] != "A" else "C") + sequence[place + 1 :]
-        guides += f"g{number},{gene},{gene},1,7,Single,,{sequence},{numbers.uniform():.3f},0.01\n"
-    (folder / "mathis2020_crispri.csv.gz").write_bytes(gzip.compress(guides.encode()))
+        table += f"g{number},{gene},{gene},1,7,Single,,{sequence},{numbers.uniform():.3f},0.01\n"
+    yield "ecoli/mathis2020_crispri", table
+
+
+def media(raw: Path, numbers: np.random.Generator) -> Iterator[tuple[str, str]]:
+    """Yield the table of a few media."""
+    exchanges = ("rib__D", "malt", "melib", "tre", "fru", "gal", "ac", "lac__D", "succ", "pyr")
     rows = [[*numbers.integers(0, 2, 10).tolist(), round(float(numbers.uniform()), 3), 0.01] for _ in range(60)]
-    media = MEDIA + "".join(",".join(map(str, row)) + "\n" for row in rows)
-    (folder / "faure2023_media.csv.gz").write_bytes(gzip.compress(media.encode()))
+    header = ",".join([*(f"EX_{name}_e_i" for name in exchanges), "GR_AVG", "GR_STD"])
+    yield "ecoli/faure2023_media", "\n".join([header, *(",".join(map(str, row)) for row in rows), ""])
 
 
-@pytest.mark.parametrize("name", ["110-mathis2020-crispri/random", "112-faure2023-media/ten_fold"])
-def test_strains_with_covariates_train(name: str, tmp_path: Path) -> None:
-    write_tables(tmp_path)
-    overrides = [f"paths.{kind}={tmp_path / kind}" for kind in ("runs", "data")]
-    steps = [key for key in ONE_STEP if not key.startswith(("split", "data"))]
-    config = load_config(CONF / f"{name}.yaml", [*overrides, *steps, f"paths.raw={tmp_path}", "cell.model=textbook"])
-    result = train(config)
-    assert {row.part for row in result.rows} == {"validation", "test"}
-    assert all(np.isfinite(row.metrics["mae"]) for row in result.rows)
+def deletions(raw: Path, numbers: np.random.Generator) -> Iterator[tuple[str, str]]:
+    """Yield the tables of deletions in three media, neighbours and families, with genes of the core model."""
+    genes = [f"b0{number}" for number in (720, 721, 722, 723, 724, 726, 727, 728)]
+    pairs = [*itertools.pairwise(genes)]
+    grown = "".join(f"x,{gene}," + ",".join(f"{x:.3f}" for x in numbers.uniform(size=3)) + "\n" for gene, _ in pairs)
+    yield "ecoli/baba2006_keio", "gene,b_number,lb_22h,mops_24h,mops_48h\n" + grown
+    near = "".join(f"{gene},{other},1\n" for gene, other in pairs)
+    yield "networks/ecoli_k12_neighbours", "gene_a,gene_b,places\n" + near
+    yield "genes/ecoli_k12_families", "gene,family\n" + "".join(f"{gene},x\n" for gene, _ in pairs)
 
 
-def test_deletions_in_media_train(tmp_path: Path) -> None:
-    """On the core model, with two carbon sources in place of LB and MOPS."""
-    numbers, genes = np.random.default_rng(0), [f"b0{number}" for number in (720, 721, 722, 723, 724, 726, 727, 728)]
-    tables = {
-        "ecoli/baba2006_keio": ["gene,b_number,lb_22h,mops_24h,mops_48h"],
-        "networks/ecoli_k12_neighbours": ["gene_a,gene_b,places"],
-        "genes/ecoli_k12_families": ["gene,family"],
-    }
-    for gene, other in itertools.pairwise(genes):
-        tables["ecoli/baba2006_keio"].append(f"x,{gene}," + ",".join(f"{x:.3f}" for x in numbers.uniform(size=3)))
-        tables["networks/ecoli_k12_neighbours"].append(f"{gene},{other},1")
-        tables["genes/ecoli_k12_families"].append(f"{gene},x")
-    for name, lines in tables.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / f"{name}.csv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
-    overrides = [f"paths.{kind}={tmp_path / kind}" for kind in ("runs", "data")]
-    steps = [key for key in ONE_STEP if not key.startswith("data")]
-    own = [f"paths.raw={tmp_path}", "cell.model=textbook"]
-    config = load_config(CONF / "111-baba2006-keio/new_genes.yaml", [*overrides, *steps, *own])
-    config.cell.media["lb_22h"] = {"EX_glc__D_e": 0, "EX_ac_e": 10}
-    config.cell.networks["neighbours"].path = str(tmp_path / "networks/ecoli_k12_neighbours.csv.gz")
-    config.cell.networks["family"].path = str(tmp_path / "genes/ecoli_k12_families.csv.gz")
-    result = train(config)
-    assert {row.part for row in result.rows} == {"validation", "test"}
-    assert all(np.isfinite(row.metrics["mae"]) for row in result.rows)
-
-
-def test_alleles_train(tmp_path: Path) -> None:
-    """In a random split, as new alleles of known genes, which is a difference over new genes."""
-    raw, numbers = write_raw_folder(tmp_path / "raw"), np.random.default_rng(0)
+def alleles(raw: Path, numbers: np.random.Generator) -> Iterator[tuple[str, str]]:
+    """Yield the table of three alleles of each gene of the catalogue's files."""
+    write_raw_folder(raw)
     table = "gene,allele,class,strength,fitness,sd,strain,alleles\n"
     for gene, kind in itertools.product(GENES, ("deletion", "DAmP", "ts")):
         activity = 0 if kind == "deletion" else 0.2
         table += f"{gene},{gene}-{kind},{kind},{activity},{numbers.uniform():.3f},0.1,{gene}_{kind},several\n"
-    (raw / "genes" / "smf_alleles.csv.gz").write_bytes(gzip.compress(table.encode()))
-    path = CONF / "114-smf-alleles/new_alleles.yaml"
-    overrides = [*tiny_overrides(raw, config_of(path).cell), *(key for key in ONE_STEP if "split.fr" not in key)]
-    folders = [f"paths.{kind}={tmp_path / kind}" for kind in ("runs", "data")]
-    result = train(load_config(path, [*overrides, *folders]))
+    yield "genes/smf_alleles", table
+
+
+@pytest.mark.parametrize(
+    ("name", "tables", "left_out"),
+    [
+        ("110-mathis2020-crispri/random", guides, ("data", "split")),
+        ("112-faure2023-media/ten_fold", media, ("data", "split")),
+        ("111-baba2006-keio/new_genes", deletions, ("data",)),
+        ("114-smf-alleles/new_alleles", alleles, ("split.fractions",)),
+    ],
+)
+def test_strains_with_covariates_and_activities_train(
+    name: str,
+    tables: Callable[[Path, np.random.Generator], Iterator[tuple[str, str]]],
+    left_out: tuple[str, ...],
+    tmp_path: Path,
+) -> None:
+    path, raw = CONF / f"{name}.yaml", tmp_path / "raw"
+    for file, table in tables(raw, np.random.default_rng(0)):
+        (raw / file).parent.mkdir(parents=True, exist_ok=True)
+        (raw / f"{file}.csv.gz").write_bytes(gzip.compress(table.encode()))
+    of_cell = [f"paths.raw={raw}", "cell.model=textbook"]
+    overrides = tiny_overrides(raw, config_of(path).cell) if tables is alleles else of_cell
+    overrides += [f"paths.{kind}={tmp_path / kind}" for kind in ("runs", "data")]
+    config = load_config(path, [*overrides, *(key for key in ONE_STEP if not key.startswith(left_out))])
+    if tables is deletions:  # on the core model, with two carbon sources in place of LB and MOPS
+        config.cell.media["lb_22h"] = {"EX_glc__D_e": 0, "EX_ac_e": 10}
+        config.cell.networks["neighbours"].path = str(raw / "networks/ecoli_k12_neighbours.csv.gz")
+        config.cell.networks["family"].path = str(raw / "genes/ecoli_k12_families.csv.gz")
+    result = train(config)
     assert {row.part for row in result.rows} == {"validation", "test"}
     assert all(np.isfinite(row.metrics["mae"]) for row in result.rows)
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +9,7 @@ import torch
 
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import read_checkpoint
-from tests.tiny import BARE, Tiny, dglcell, history, process_environment
+from tests.tiny import BARE, Tiny, dglcell, history
 
 # 241 training strains in global batches of 60: the last one of an epoch is a single strain, which one rank gets, and is
 # accumulated alone. Two to five ranks do not divide them evenly.
@@ -67,62 +64,3 @@ def test_several_processes_are_one(
                 assert row[name] == pytest.approx(value, rel=near, abs=near), name
                 if name.endswith("/n"):
                     assert row[name] == value == {"train": 241, "validation": 30}[name.split("/")[0]]
-
-
-COUNTING = """\
-import json, os, sys
-import torch.distributed as dist
-from dglcell.cli import main
-
-counts = {}
-
-def counted(name):
-    function = getattr(dist, name)
-    def inside(*arguments, **options):
-        group = options.get("group")
-        key = f"{name} {dist.get_backend(group)} {group is None}"
-        counts[key] = counts.get(key, 0) + 1
-        return function(*arguments, **options)
-    setattr(dist, name, inside)
-
-for name in ("broadcast", "all_reduce", "all_gather", "barrier", "broadcast_object_list"):
-    counted(name)
-code = main(sys.argv[1:])
-with open(f"counts-{os.environ.get('LOCAL_RANK', '0')}.json", "w") as file:
-    json.dump(counts, file)
-sys.exit(code)
-"""
-
-
-@pytest.mark.slow
-def test_ranks_exchange_nothing_on_their_devices_in_a_step_but_gradients_and_the_loss(
-    tiny: Tiny, tmp_path: Path
-) -> None:
-    script = tmp_path / "count.py"
-    script.write_text(COUNTING)
-    counts = {}
-    for batch_size in (60, 10):
-        options = [*BARE, "trainer={devices: 2, strategy: ddp, accelerator: cpu, epochs: 1, threads: 1}"]
-        folder = tmp_path / str(batch_size)
-        folder.mkdir()
-        arguments = tiny.overrides(folder, *options, f"data.batch_size={batch_size}")
-        done = run_script(script, "train", str(tiny.file), *arguments, cwd=folder)
-        assert done.returncode == 0, done.stderr
-        counts[batch_size] = [json.loads((folder / f"counts-{rank}.json").read_text()) for rank in (0, 1)]
-    # 2 and 12 steps: what grows with them is the hosts' word on signals, and the number of labels that a loss is of.
-    few, many = (sum_of(counts[batch_size]) for batch_size in (60, 10))
-    grown = {name: many[name] - few.get(name, 0) for name in many if many[name] != few.get(name, 0)}
-    assert grown.pop("all_reduce gloo False") == 2 * 10
-    assert set(grown) <= {"all_reduce gloo True"}
-
-
-def sum_of(counts: list[dict[str, int]]) -> dict[str, int]:
-    """Counts of both processes together."""
-    return {name: sum(one.get(name, 0) for one in counts) for name in set().union(*counts)}
-
-
-def run_script(script: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run a script in place of the command line."""
-    return subprocess.run(
-        [sys.executable, str(script), *arguments], cwd=cwd, env=process_environment(), capture_output=True, text=True
-    )

@@ -77,29 +77,24 @@ def test_a_process_that_hangs_ends_the_run_with_an_error(tiny: Tiny, tmp_path: P
 def test_two_processes_make_one_run_and_continue_it(tiny: Tiny, tmp_path: Path) -> None:
     # 41 validation strains in batches of 10: three batches of rank 0 would meet two of rank 1 if they were cut naively.
     options = [*BARE, *DDP, "split.subset.size=205", "split.fractions=[0.6,0.2,0.2]", "data.eval_batch_size=20"]
-    done = dglcell("train", tiny.file, *tiny.overrides(tmp_path, *options), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert [p.name for p in (tmp_path / "tiny").iterdir()] == ["seed-0"]
-    run = tmp_path / "tiny" / "seed-0"
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert [row["epoch"] for row in rows] == [0, 1]
-    assert [row["validation/fitness/n"] for row in rows] == [41, 41]
+    done, more, whole = (
+        dglcell(
+            "train", tiny.file, *tiny.overrides(tmp_path / name, *options, f"trainer.epochs={epochs}"), cwd=tmp_path
+        )
+        for name, epochs in (("parts", 2), ("parts", 3), ("whole", 3))
+    )
+    assert (done.returncode, more.returncode, whole.returncode) == (0, 0, 0), done.stderr
+    assert done.stdout.count("epoch    1/2") == done.stderr.count("training from scratch") == 1
+    assert more.stderr.count("continuing from") == 1
+    assert not [word for word in ("Warning", "sync_dist") if word in done.stderr]
+    run, at_once = (RunDirectory(tmp_path / name / "tiny" / "seed-0") for name in ("parts", "whole"))
+    rows = history(run)
     # 123 training strains: both ranks take as many steps, and none counts twice.
-    assert [row["train/fitness/n"] for row in rows] == [123, 123]
-    assert [row["step"] for row in rows] == [1, 2]
-    table = {(r["model"], r["part"]): r["metrics"] for r in json.loads((run / "results.json").read_text())["rows"]}
-    assert table["hetero_cell", "validation"]["n"] == 41
-    assert table["hetero_cell", "test"]["n"] == 41
-    assert done.stdout.count("hetero_cell") == 1, "of the test part"
-    assert done.stdout.count("epoch    1/2") == 1
-    assert done.stderr.count("training from scratch") == 1
-    assert "Warning" not in done.stderr
-    assert "sync_dist" not in done.stderr
-    more = dglcell("train", tiny.file, *tiny.overrides(tmp_path, *options, "trainer.epochs=3"), cwd=tmp_path)
-    assert (more.returncode, more.stderr.count("continuing from")) == (0, 1), more.stderr
-    whole = dglcell("train", tiny.file, *tiny.overrides(tmp_path / "whole", *options, "trainer.epochs=3"), cwd=tmp_path)
-    assert whole.returncode == 0, whole.stderr
-    assert history(RunDirectory(tmp_path / "whole" / "tiny" / "seed-0")) == history(RunDirectory(run))
+    counts = [(row["step"], row["train/fitness/n"], row["validation/fitness/n"]) for row in rows]
+    assert counts == [(1, 123, 41), (2, 123, 41), (3, 123, 41)]
+    assert history(at_once) == rows
+    table = json.loads(run.results.read_text())["rows"]
+    assert {row["metrics"]["n"] for row in table if row["model"] == "hetero_cell"} == {41}
 
 
 @pytest.mark.slow

@@ -116,19 +116,6 @@ def test_a_torn_checkpoint_is_passed_over_and_a_later_epoch_wins_over_an_old_int
     assert newest_checkpoint(run).path == run.last
 
 
-# Training would be reached at a moment that depends on how busy the machine is.
-STAY_IN_BUILDING = """
-import time
-from dglcell.data import store as store_module
-
-write = store_module._write
-
-def write_and_stay(*arguments):
-    write(*arguments)
-    time.sleep(3600)
-
-store_module._write = write_and_stay
-"""
 STAY_IN_IMPORTING = """
 import os, sys, time
 
@@ -168,20 +155,6 @@ def test_a_signal_while_the_program_is_still_imported_is_not_lost(
     assert "stopped at a point where nothing had to be saved\njob 7 is queued again\nqueued again\n" in said
     assert "Traceback" not in said
     assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGUSR1, marks=pytest.mark.slow)])
-def test_a_signal_while_data_is_built_tears_nothing(tiny: Tiny, tmp_path: Path, number: signal.Signals) -> None:
-    store = tmp_path / "data" / "store"
-    process = start(tiny, tmp_path / "runs", f"data.store={store}", before=STAY_IN_BUILDING)
-    wait_until(lambda: list(tmp_path.glob("data/.store.partial-*")), process)
-    process.send_signal(number)
-    _, said = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 128 + number, said
-    assert "stopped at a point where nothing had to be saved\nstopped; the same command goes on from here" in said
-    assert "Traceback" not in said
-    assert not store.parent.exists()
-    tiny.train(tmp_path / "runs", f"data.store={store}", "trainer.epochs=1")
 
 
 @pytest.mark.slow

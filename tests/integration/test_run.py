@@ -92,17 +92,12 @@ def test_evaluate_prints_the_same_table(tiny_run: RunDirectory, capsys: pytest.C
     assert main(["evaluate", str(tiny_run.path), "--checkpoint", "last"]) == 0
 
 
-def golden_losses(directory: RunDirectory) -> dict[str, list[float]]:
-    """Return losses of every epoch."""
-    rows = history(directory)
-    return {key: [row[key] for row in rows] for key in ("train/loss", "validation/loss")}
-
-
 def test_golden_losses(tiny: Tiny, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     """`pytest --update-golden` writes the file anew, after a change that is meant to change the numbers."""
     options = ["trainer.epochs=3", "model.layers=2", "model.conv=gin", "scheduler.name=cosine_restarts"]
     options += ["model.local_gain=0.01", "model.norm=layer", "optimizer.weight_decay=0.01"]
-    found = golden_losses(tiny.train(tmp_path, *options).directory)
+    rows = history(tiny.train(tmp_path, *options).directory)
+    found = {key: [row[key] for row in rows] for key in ("train/loss", "validation/loss")}
     if pytestconfig.getoption("--update-golden"):
         write_json(GOLDEN, {"overrides": options, **found})
     golden = json.loads(GOLDEN.read_text())
@@ -120,42 +115,29 @@ def run(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     return train(tiny.config(tmp_path_factory.mktemp("all"), *ALL)).directory
 
 
-def test_no_file_has_a_number_of_a_part_that_is_not_there(run: RunDirectory) -> None:
+def test_a_run_without_a_test_part_says_so_everywhere(
+    run: RunDirectory, tiny: Tiny, tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     results = json.loads(run.results.read_text())
     assert (results["rows"], results["epoch"], results["checkpoint"]) == ([], 1, "last.ckpt")
     assert json.loads(run.environment.read_text())["strains"] == {"train": 300, "validation": 0, "test": 0}
     assert not [key for row in history(run) for key in row if "validation" in key]
     assert [path.name for path in run.checkpoints.iterdir()] == ["last.ckpt"]
     assert not run.predictions("test").exists()
-
-
-def test_the_page_says_that_there_is_no_test_part(run: RunDirectory) -> None:
     page = Page(run.page)
     page.check_alone()
     assert "There is no test part" in page.source
     assert "validation part" not in " ".join(page.values("alt", "img"))
-    assert run.report.is_file()
-
-
-def test_commands_say_it_too(run: RunDirectory, tiny: Tiny, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(run.path)]) == 0
     assert capsys.readouterr().out == NO_TEST_PART + "\n"
     assert " ".join(format_runs(find_runs(run.path.parent)).split()).endswith("2/2 2 fitness no test part")
     with pytest.raises(ConfigError, match=r"leaves no strain on which baselines can be compared\n.*another `split"):
         evaluate_baselines(tiny.config(run.path, *ALL))
-
-
-def test_it_predicts(run: RunDirectory) -> None:
     predictor = dglcell.load(run.path)
     assert predictor.predict([["b0008"], ["b0114", "b0115"]]).predicted_fitness.notna().all()
     for table in (predictor.results, dglcell.evaluate(predictor)):
         assert table.empty
         assert "part" in table.columns
-
-
-def test_runs_with_and_without_a_test_part_are_compared(
-    run: RunDirectory, tiny_run: RunDirectory, tmp_path: Path
-) -> None:
     source = write_comparison([tiny_run.path, run.path], tmp_path / "both.html").read_text()
     assert "tiny: every strain trained, so that there is no test part" in source
     assert "There is" not in write_comparison([run.path], tmp_path / "one.html").read_text()

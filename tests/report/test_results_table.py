@@ -14,8 +14,8 @@ from dglcell.report.page import (
     format_expected,
     format_results_table,
     left_out_lines,
+    lines_below,
     strongest,
-    within_lines,
 )
 
 
@@ -77,10 +77,10 @@ def test_what_is_left_out_is_said_once_for_each_reason() -> None:
 
 def test_a_line_has_the_mean_within_covariates() -> None:
     rows = [row("dglcell", "test", 0.8), row("mean", "test", math.nan, True), row("kernel", "test", 0.7, True)]
-    assert within_lines(rows) == []
+    assert lines_below(rows, "random") == []
     within = zip(rows, (0.25, math.nan, 0.31), strict=True)
     rows = [replace(one, metrics={**one.metrics, "pearson_within": value}) for one, value in within]
-    assert within_lines(rows) == [
+    assert lines_below(rows, "random") == [
         "fitness: Pearson within one medium or batch at a time, on average: dglcell 0.250, 'kernel' 0.310"
     ]
 

@@ -55,16 +55,6 @@ def test_two_nodes_train_one_run(
     assert log(tmp_path).count("training from scratch") == 1
 
 
-def test_what_the_cluster_lacks_is_found_before_submitting(
-    tiny: Tiny, tmp_path: Path, environment: dict[str, str]
-) -> None:
-    overrides = tiny.overrides(tmp_path, "trainer={devices: 64, strategy: ddp}", *SMALL)
-    done = call(environment, tmp_path, "job", "submit", tiny.file, *overrides)
-    assert done.returncode == 2
-    assert "error: SLURM would refuse this job" in done.stderr
-    assert queue(environment) == []
-
-
 def test_a_folder_is_submitted_as_a_whole_or_not_at_all(tmp_path: Path, environment: dict[str, str]) -> None:
     folder = tmp_path / "conf/1-small"
     folder.mkdir(parents=True)

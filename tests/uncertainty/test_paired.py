@@ -13,7 +13,7 @@ from sklearn.metrics import average_precision_score
 from dglcell.data.strains import Strains
 from dglcell.data.table import CLASSIFICATION, REGRESSION
 from dglcell.metrics import ResultRow, pearson
-from dglcell.report.page import ahead_lines, ceiling_lines
+from dglcell.report.page import lines_below
 from dglcell.uncertainty.paired import (
     ahead,
     average_precisions,
@@ -81,15 +81,15 @@ def test_the_line_has_the_wider_interval(lead: tuple[float, ...]) -> None:
         ResultRow("low-rank ridge", "test", "fitness", {"pearson": 0.47, **metrics}, is_baseline=True),
         ResultRow("undefined", "test", "fitness", {}, is_baseline=True),
     ]
-    (line,) = ahead_lines(rows)
+    (line,) = lines_below(rows, "random")
     (low, high), (of_genes_low, of_genes_high) = lead[1:3], lead[3:5]
     verdict = "no difference is shown between set_operator and 'low-rank ridge'"
     if min(low, of_genes_low) > 0 or max(high, of_genes_high) < 0:
         verdict = f"set_operator is {'better' if low > 0 else 'worse'} than 'low-rank ridge'"
     wider = f"{min(low, of_genes_low):+.3f} to {max(high, of_genes_high):+.3f}"
     assert line == f"fitness: {verdict} (Pearson {lead[0]:+.3f}, 95 % interval {wider})"
-    assert ahead_lines(rows[:1]) == []
-    assert ahead_lines([rows[0].with_metrics({"n": 3}), *rows[1:]]) == []  # too few strains for a correlation
+    assert lines_below(rows[:1], "random") == []
+    assert lines_below([rows[0].with_metrics({"n": 3}), *rows[1:]], "random") == []  # too few strains for a correlation
 
 
 @given(st.floats(0.2, 1.5), st.integers(0, 2**16))
@@ -114,5 +114,5 @@ def test_a_line_states_it() -> None:
         ResultRow("set_operator", "test", "s_score", {"pearson": 0.6, "ceiling": 0.758}),
         ResultRow("mean", "test", "s_score", {"pearson": 0.0}, is_baseline=True),
     ]
-    assert ceiling_lines(rows) == ["s_score: Pearson of a model without error, by replicates: about 0.758"]
-    assert ceiling_lines(rows[::2]) == []
+    assert lines_below(rows, "random") == ["s_score: Pearson of a model without error, by replicates: about 0.758"]
+    assert lines_below(rows[::2], "random") == []
