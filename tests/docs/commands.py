@@ -66,7 +66,7 @@ def check_dglcell(words: list[str]) -> None:
     assert all("=" in word for word in rest), rest
     file = getattr(options, "config", None) or getattr(options, "experiment", None)
     if file is not None and file.name not in ("FILE", "mine.yaml") and file.suffix == ".yaml":
-        load_config(file, [*options.overrides, *rest])
+        load_config(file, [*getattr(options, "overrides", ()), *rest])
 
 
 def check_extras(words: list[str]) -> None:

@@ -149,7 +149,7 @@ def worked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", map(named, WITH_COMMANDS))
+@pytest.mark.parametrize("page", [named(page) for page in WITH_COMMANDS])
 def test_commands_run(page: Path, worked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(worked, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
@@ -257,7 +257,7 @@ HOLDS = re.compile(r"`(dglcell/[\w/]+\.py)`: `([\w.]+)`")
 WRITTEN = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
 
 
-@pytest.mark.parametrize("page", map(named, WRITTEN))
+@pytest.mark.parametrize("page", [named(page) for page in WRITTEN])
 def test_paths_exist_and_define_what_is_named_behind_them(page: Path) -> None:
     text = page.read_text()
     assert not [path for path in PATH.findall(text) if not (ROOT / path).exists()]

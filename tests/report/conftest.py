@@ -20,7 +20,7 @@ MakeRun = Callable[..., RunDirectory]
 def make_run(tiny_run: RunDirectory, tmp_path: Path) -> MakeRun:
     """Copies of the tiny run under other names, seeds, settings and results."""
 
-    def make(name: str, seed: int, pearson: float, split: str | None = None, **model: Any) -> RunDirectory:
+    def make(name: str, seed: int, pearson: float | None, split: str | None = None, **model: Any) -> RunDirectory:
         run = RunDirectory(Path(shutil.copytree(tiny_run.path, tmp_path / name / f"seed-{seed}")))
         config = yaml.safe_load(run.config.read_text())
         config["experiment"]["name"], config["seed"] = name, seed
@@ -29,7 +29,7 @@ def make_run(tiny_run: RunDirectory, tmp_path: Path) -> MakeRun:
         results = json.loads(run.results.read_text())
         for row in results["rows"]:
             if not row["is_baseline"] and not row["model"].startswith("network + "):
-                row["metrics"].update(pearson=pearson, mse=1 - pearson)
+                row["metrics"].update(pearson=pearson, mse=None if pearson is None else 1 - pearson)
         run.results.write_text(json.dumps(results))
         if split is not None:
             about = json.loads(run.environment.read_text())

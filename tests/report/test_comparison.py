@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -67,7 +66,7 @@ def test_numbers_end_in_no_point_and_what_is_undefined_in_one_run_is_undefined(m
     found = summary(read(make_run("one", 0, -999.0), make_run("one", 1, -1037.0)))
     (table,) = comparison_tables(found)
     assert table.rows[0].cells[table.columns.index("MSE") - table.texts] == ("1019 ± 27", False)
-    found = summary(read(make_run("two", 0, 0.5), make_run("two", 1, math.nan))).query("name == 'two' & part == 'test'")
+    found = summary(read(make_run("two", 0, 0.5), make_run("two", 1, None))).query("name == 'two' & part == 'test'")
     assert found.set_index("metric")["mean"][["pearson", "mae"]].isna().tolist() == [True, False]
 
 
