@@ -245,7 +245,11 @@ class Computed:
         if fba is not None:
             from dglcell.data.sources.fba_growth import FbaGrowth  # needs the solver
 
-            made[fba.name] = FbaGrowth(_settled(fba, cell))
+            model, media = fba.model or cell.model, cell.media if fba.media is None else fba.media
+            if model is None:
+                got, do = "`data.fba.model: null` and `cell.model: null`", "name one, e.g. `data.fba.model: iJO1366`"
+                raise ConfigError("`data.fba` needs a metabolic model", got=got, do=do)
+            made[fba.name] = FbaGrowth(replace(fba, model=model, media=media))
         return cls(made | {name: one.simulator(f"data.computed.{name}") for name, one in own.items()})
 
     @property
@@ -287,15 +291,6 @@ class Computed:
         parameters = {**before.parameters, COMPUTED: self.shaping}
         provenance = replace(before, files={**before.files, **files}, parameters=parameters)
         return strains.with_(columns={**strains.columns, **covariate_columns(columns)}, provenance=provenance)
-
-
-def _settled(fba: FbaConfig, cell: CellConfig) -> FbaConfig:
-    """Return the configuration with the model and the media of the cell where it names none."""
-    model = fba.model or cell.model
-    if model is None:
-        got, do = "`data.fba.model: null` and `cell.model: null`", "name one, e.g. `data.fba.model: iJO1366`"
-        raise ConfigError("`data.fba` needs a metabolic model", got=got, do=do)
-    return replace(fba, model=model, media=cell.media if fba.media is None else fba.media)
 
 
 def cache_folder(data: str | Path) -> Path:

@@ -212,7 +212,7 @@ DIGENIC, TRIGENIC = "digenic", "trigenic"
 class LaboratoryConfig:
     """Configure which rows of a laboratory screen are used, and how they become strains.
 
-    A key is refused if the file of the screen has no data for it.
+    A key is refused if the file of the screen has no data for it (`check_choices`).
     """
 
     #: tables of the publication to read, e.g. ``[S1, S3]`` or ``[NxN]``; empty: all.
@@ -227,15 +227,3 @@ class LaboratoryConfig:
     deletions_only: bool = False
     missing: Missing = "refuse"  #: what to do with rows without a phenotype: ``refuse`` or ``drop``
     replicates: Replicates = "mean"  #: what to do with rows of the same genes: ``mean`` or ``refuse``
-
-    def check_applies(self, screen: str, options: tuple[str, ...], key: str = "data.source.laboratory") -> None:
-        """Refuse keys that were set and mean nothing for a screen, to which ``options`` and two others apply.
-
-        Raises:
-            ConfigError: a key of the section ``key`` was set that does not apply.
-        """
-        applicable, default = ("missing", "replicates", *options), LaboratoryConfig()
-        for name, value in vars(self).items():
-            if name not in applicable and value != getattr(default, name):
-                what = f"`{key}.{name}` does not apply to '{screen}': its file does not say"
-                raise ConfigError(what, got=value, do=f"remove the key; those that apply are {', '.join(applicable)}")

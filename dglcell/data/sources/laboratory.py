@@ -133,13 +133,17 @@ def measure_laboratory(name: str, config: LaboratoryConfig, raw: str | None = No
 
 
 def check_choices(name: str, config: LaboratoryConfig, key: str = "data.source.laboratory") -> None:
-    """Check the choices against the screen they are for.
+    """Check the choices in the section ``key`` against the screen they are for.
 
     Raises:
-        ConfigError: a choice is unknown, or means nothing for this screen.
+        ConfigError: a choice is unknown, or was set and means nothing for this screen.
     """
     check_values(config, key)
-    config.check_applies(name, LABORATORIES[name].reader.options, key)
+    applicable, default = ("missing", "replicates", *LABORATORIES[name].reader.options), LaboratoryConfig()
+    for option, value in vars(config).items():
+        if option not in applicable and value != getattr(default, option):
+            what = f"`{key}.{option}` does not apply to '{name}': its file does not say"
+            raise ConfigError(what, got=value, do=f"remove the key; those that apply are {', '.join(applicable)}")
     chosen_tables(name, config.tables, key)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.data.columns import COVARIATE, CROSS, P_VALUE, SD, Column, Provenance, columns_of
+from dglcell.data.columns import COVARIATE, CROSS, P_VALUE, SD, Column, columns_of
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, and_more
 
@@ -35,20 +34,6 @@ def strain_numbers(rows: Strains) -> NDArray[np.int64]:
     from dglcell.data.partition import strain_keys  # which imports scipy
 
     return pd.factorize(strain_keys(rows))[0].astype(np.int64, copy=False)
-
-
-def concatenate(parts: Sequence[Strains], provenance: Provenance) -> Strains:
-    """Join the rows of ``parts``, one part after the other; a phenotype that a part lacks is not measured in its rows.
-
-    Crosses of different parts are different; a row whose strains are not named is a cross of its own. ``provenance`` is
-    that of all parts together.
-    """
-    apart, first = [], 0
-    for part in parts:
-        crosses = part.columns.get(Column(CROSS), np.arange(len(part), dtype=np.int64))
-        apart.append(part.with_(columns={**part.columns, Column(CROSS): crosses + first}))
-        first += int(crosses.max(initial=-1)) + 1
-    return Strains.concat(apart).with_(provenance=provenance)
 
 
 def genes_of(rows: Strains, row: int) -> str:
