@@ -184,12 +184,10 @@ HO_LOCUS = "YDL227C"
 strain stands for the mutant of its other genes (Kuzmin et al. 2018)."""
 
 
-def parse_strain(name: str, alleles: str) -> list[tuple[str, bool]]:
-    """Return the systematic names of the genes of a strain, one or two, and whether each is deleted.
+def parse_strain(name: str, alleles: str = "") -> list[tuple[str, bool]]:
+    """Return the genes of a strain that count, by systematic name, and whether each is deleted.
 
-    Args:
-        name: as in the table.
-        alleles: the strain's allele names; used for strains of two genes only.
+    ``HO_LOCUS`` does not count in strains of two genes, whose allele names have to be given.
 
     Raises:
         DataError: the name has no gene, or not as many genes as alleles.
@@ -204,33 +202,27 @@ def parse_strain(name: str, alleles: str) -> list[tuple[str, bool]]:
     if len(parts) != len(genes):
         what = f"strain '{name}' has not as many alleles as genes"
         raise DataError(what, got=f"'{alleles}'", expected="e.g. ntg1Δ+hoΔ")
-    return [(gene, DELTAS.search(part) is not None) for gene, part in zip(genes, parts, strict=True)]
+    return [
+        (gene, DELTAS.search(part) is not None) for gene, part in zip(genes, parts, strict=True) if gene != HO_LOCUS
+    ]
 
 
 def strain_genes(
-    strains: Sequence[str], alleles: Mapping[str, str], index: dict[str, int]
+    strains: pd.Series, alleles: Mapping[str, str], index: dict[str, int]
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Read the genes of T distinct strains from their names; ``HO_LOCUS`` does not count in strains of two genes.
+    """Return the genes of a column of strains [R, k], −1 where a strain has fewer, and whether all are deleted, [R].
 
     Args:
-        strains: their names.
+        strains: names of strains, as categories.
         alleles: strain → its allele names.
         index: gene name → index; genes that are not in it yet are added.
-
-    Returns:
-        [T, k] indices of genes, −1 where a strain has fewer, and [T] whether all genes that count are deleted.
-
-    Raises:
-        DataError: a name cannot be read.
     """
-    parsed = [parse_strain(name, alleles.get(name, "")) for name in strains]
-    genes = np.full((len(parsed), max(map(len, parsed))), -1, dtype=np.int32)
-    deleted = np.ones(len(parsed), dtype=bool)
-    for row, strain in enumerate(parsed):
-        counted = [(gene, gone) for gene, gone in strain if len(strain) == 1 or gene != HO_LOCUS]
-        genes[row, : len(counted)] = [index.setdefault(gene, len(index)) for gene, _ in counted]
-        deleted[row] = all(gone for _, gone in counted)
-    return genes, deleted
+    parsed = [parse_strain(name, alleles.get(name, "")) for name in strains.cat.categories]
+    most = max(map(len, parsed))
+    numbers = [[index.setdefault(gene, len(index)) for gene, _ in strain] for strain in parsed]
+    genes = np.array([row + [-1] * (most - len(row)) for row in numbers], dtype=np.int32)
+    deleted = np.array([all(gone for _, gone in strain) for strain in parsed])
+    return genes[strains.cat.codes], deleted[strains.cat.codes]
 
 
 @dataclass(frozen=True)
@@ -255,9 +247,9 @@ class SgaScreen:
         rows, alleles = read_sga(tables)
         counts = self._counts(rows)
         index: dict[str, int] = {}
-        query, query_deleted = strain_genes(rows[QUERY].cat.categories.tolist(), alleles, index)
-        array, array_deleted = strain_genes(rows[ARRAY].cat.categories.tolist(), {}, index)
-        deletes = query_deleted[rows[QUERY].cat.codes] & array_deleted[rows[ARRAY].cat.codes]
+        query, query_deleted = strain_genes(rows[QUERY], alleles, index)
+        array, array_deleted = strain_genes(rows[ARRAY], {}, index)
+        genes, deletes = np.hstack([query, array]), query_deleted & array_deleted
         chosen = np.ones(len(rows), dtype=bool)
         for is_asked, what, wanted in (
             (config.kind, "rows_of_another_kind", rows[KIND] == config.kind),
@@ -269,8 +261,7 @@ class SgaScreen:
                 chosen &= np.asarray(wanted)
         if not config.deletions_only:
             counts["rows_of_deletions_only"] = int((chosen & deletes).sum())
-        rows = rows[chosen]
-        genes = np.hstack([query[rows[QUERY].cat.codes], array[rows[ARRAY].cat.codes]])
+        rows, genes = rows[chosen], genes[chosen]
         ascending = np.sort(genes, axis=1)
         twice = np.any((ascending[:, 1:] == ascending[:, :-1]) & (ascending[:, 1:] >= 0), axis=1)
         counts["rows_with_a_gene_twice"] = int(twice.sum())
