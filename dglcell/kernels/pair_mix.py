@@ -126,7 +126,8 @@ class _Mixed(torch.autograd.Function):
         of_hidden, *of_pairs = launch.gradients(
             rows, members.of_pair, grad, share_NOB, slope_NOB - of_out_N1B, along_NOB
         )
-        along_NOB -= of_out_N1B
+        # Of single precision, unlike rounded ``out``: it cancels where one option has nearly all of the shares.
+        along_NOB -= (change_NOB * slope_NOB + share_NOB * along_NOB).sum(1, keepdim=True)
         of_logits = (change_NOB * slope_NOB + share_NOB * along_NOB).sum(2)
         of_mean_logit = (share_NOB[:, P] * (slope_NOB[:, P] + along_NOB[:, P])).flatten().to(mean.dtype)
         of_rows = _of_relations(of_hidden, pairs.first, members)
