@@ -10,6 +10,7 @@ of the same chain, in single precision.
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -106,6 +107,9 @@ def runs_on(device: torch.device) -> bool:
 DEVICES: tuple[str, ...] = ("cuda",)
 """Types of devices on which rows are computed so."""
 
+TYPES = (torch.float32, torch.bfloat16)
+"""Differences are of these types, and their base in single precision."""
+
 
 @cache
 def _triton_runs(device: torch.device) -> bool:
@@ -115,20 +119,22 @@ def _triton_runs(device: torch.device) -> bool:
 
 
 def fits(steps: Sequence[Step], width: int, dtype: torch.dtype, device: torch.device) -> bool:
-    """Return whether the kernels' tiles fit into the shared memory of a processor of the device."""
-    if device.type != "cuda":
-        return True
+    """Return whether the kernels compute differences of a type on a device: their tiles fit into its shared memory."""
+    if dtype not in TYPES or not runs_on(device):
+        return False
     products = sum(step.kind == LINEAR for step in steps)
     # As compiled for an H100: bytes of the base's backward pass, and of that of differences in single precision.
     most = max(8 * (products + 1), 45 if dtype == torch.float32 and products < 3 else 0) * width**2
-    return most <= _shared_memory(device.index or 0)
+    return most <= _shared_memory(device)
 
 
 @cache
-def _shared_memory(index: int) -> int:
+def _shared_memory(device: torch.device) -> float:
     from triton.runtime import driver
 
-    return int(driver.active.utils.get_device_properties(index)["max_shared_mem"])
+    if device.type != "cuda":  # Triton's interpreter
+        return math.inf
+    return int(driver.active.utils.get_device_properties(device.index or 0)["max_shared_mem"])
 
 
 # The kernels as a function of torch.

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE
-from dglcell.kernels import row_chain
 from dglcell.kernels.spmm import default_kernel
 from dglcell.machine.devices import free_memory
 from dglcell.models.config import CellModelConfig, HeteroCellConfig, ModelConfig, PlannedTerm, SetOperatorConfig
@@ -264,8 +263,8 @@ class CellModel(StrainModel):
         known = num_strains, choices
         if known not in self._recomputing:
             weight = next(self.parameters())
-            size = torch.bfloat16.itemsize if choices.half else weight.dtype.itemsize
-            needed = self.encoder.kept_of_strain(choices.compiled) * num_strains * size
+            dtype = torch.bfloat16 if choices.half else weight.dtype
+            needed = self.encoder.kept_of_strain(choices.compiled, dtype) * num_strains * dtype.itemsize
             room = free_memory(weight.device)
             self._recomputing[known] = room is not None and needed > SHARE_OF_MEMORY * room
             if self._recomputing[known]:
@@ -292,7 +291,8 @@ class CellModel(StrainModel):
         """
         config, rows = self.config, self.encoder.rows_per_strain * strains
         default = Choices.default(device_type, of_edges=config.strategy_of_edges())
-        one_kernel = row_chain.runs_on(torch.device(device_type)) and self.encoder.chained
+        dtype = {"32-true": torch.float32, "64-true": torch.float64}.get(precision, torch.bfloat16)
+        one_kernel = self.encoder.chained(dtype, torch.device(device_type))
         self.choose(
             default.for_run(device_type, rows, precision=precision, compiled=config.compile, one_kernel=one_kernel)
         )

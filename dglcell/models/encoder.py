@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, Relation
-from dglcell.kernels import row_chain
 from dglcell.models.config import EncoderConfig
 from dglcell.nn.blocks import EMBEDDING_STD, make_activation, make_norm
 from dglcell.nn.hetero_layer import HeteroLayer, live_relations
@@ -85,25 +84,28 @@ class CellEncoder(nn.Module):
         """Return the number of rows that a strain has in all relations of all layers."""
         return sum(self.cell[relation].num_dst for layer in self.plan for relation in layer)
 
-    def kept_of_strain(self, compiled: bool) -> int:
-        """Return about how many numbers of a strain a step keeps for the backward pass, where all rows differ."""
+    def kept_of_strain(self, compiled: bool, dtype: torch.dtype) -> int:
+        """Return about how many numbers of a strain a step keeps for the backward pass, where all rows differ.
+
+        Differences are of the type ``dtype``.
+        """
         combination, width = self.config.combination_of_relations(), self.config.hidden
         pairs = 0
         if combination.how == "pairwise_interaction":
             for layer in self.plan:
                 for node_type, number in Counter(relation[2] for relation in layer).items():
                     pairs += self.cell.num_nodes[node_type] * number * (number + 1) // 2 if number > 1 else 0
-        one_kernel = self.chained and row_chain.runs_on(next(self.parameters()).device)
+        one_kernel = self.chained(dtype, next(self.parameters()).device)
         kept = KEPT_CHAINED if one_kernel else KEPT_COMPILED if compiled else KEPT
         of_pair = combination.hidden or width // 2
         # Kernels write hidden rows of one layer at a time, and keep two numbers of a pair.
         of_pair = of_pair // len(self.plan) + 2 if one_kernel else of_pair * combination.layers * KEPT_OF_PAIRS
         return self.rows_per_strain * width * kept + pairs * of_pair
 
-    @property
-    def chained(self) -> bool:
+    def chained(self, dtype: torch.dtype, device: torch.device) -> bool:
         """Return whether kernels compute the rows of all layers (``kernels.row_chain`` and ``pair_mix``)."""
-        return all(cast(HeteroLayer, layer).chained for layer in self.layers)
+        single = next(self.parameters()).dtype == torch.float32
+        return single and all(cast(HeteroLayer, layer).chained(dtype, device) for layer in self.layers)
 
     def spread_embeddings(self) -> None:
         """Scale freshly initialised embeddings to the standard deviation of the configuration."""

@@ -13,7 +13,6 @@ from torch.autograd.function import once_differentiable
 
 from dglcell.graph.schema import Relation
 from dglcell.kernels import row_chain
-from dglcell.kernels.row_chain import steps_of
 from dglcell.nn.blocks import make_activation, make_norm
 from dglcell.nn.config import CrossRelation
 from dglcell.nn.convolutions import Convolution
@@ -164,11 +163,10 @@ class HeteroLayer(nn.Module):
         mixers = {t: make_mixer(cross_relation, number, width) for t, number in numbers.items()}
         self.mixers = nn.ModuleDict({module_name(t): mixer for t, mixer in mixers.items() if mixer is not None})
 
-    @property
-    def chained(self) -> bool:
-        """Return whether kernels know the modules of all relations and what combines them."""
+    def chained(self, dtype: torch.dtype, device: torch.device) -> bool:
+        """Return whether kernels compute differences of a type on a device, of all relations and what combines them."""
         chains = [cast(RelationConv, conv).chain() for conv in self.convs]
-        known = [chain is not None and steps_of(chain[0].items(), self.width) is not None for chain in chains]
+        known = [chain is not None and _steps(chain[0], self.width, dtype, device) is not None for chain in chains]
         return all(known) and all(cast(RelationMixer, mixer).in_kernels for mixer in self.mixers.values())
 
     def freeze_all_but(self, relations: list[Relation]) -> None:
@@ -318,8 +316,12 @@ def live_relations(relations: list[Relation], layers: int, read: set[str]) -> li
     return plan[::-1]
 
 
-TYPES = (torch.float32, torch.bfloat16)
-"""The kernel computes differences of these types, from a base in single precision."""
+def _steps(
+    modules: Mapping[str, nn.Module], width: int, dtype: torch.dtype, device: torch.device
+) -> list[row_chain.Step] | None:
+    """Return the steps of a chain that the kernel computes for differences of a type on a device; None for others."""
+    steps = row_chain.steps_of(modules.items(), width)
+    return None if steps is None or not row_chain.fits(steps, width, dtype, device) else steps
 
 
 def chained(
@@ -347,10 +349,10 @@ def chained(
         does not compute this.
     """
     x_NH, received = bases[0], deltas[1]
-    if received is None or received.dtype not in TYPES or x_NH.dtype != torch.float32:
+    if received is None or x_NH.dtype != torch.float32:
         return None
-    steps = steps_of(modules.items(), x_NH.shape[-1]) if row_chain.runs_on(x_NH.device) else None
-    if steps is None or not row_chain.fits(steps, x_NH.shape[-1], received.dtype, x_NH.device):
+    steps = _steps(modules, x_NH.shape[-1], received.dtype, x_NH.device)
+    if steps is None:
         return None
     mine = [f"{step.name}.{name}" for step in steps for name, _ in modules[step.name].named_parameters()]
     return row_chain.chained(steps, bases, deltas, scale_R, [parameters[name] for name in mine], num_strains, summed)

@@ -27,7 +27,7 @@ OPTIONS = ({"gin_layers": 2}, {"gin_layers": 3, "activation": "relu"}, PAIRS)
 def results_of(model: HeteroCell, half: bool, one_kernel: bool, monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     monkeypatch.setattr(row_chain, "DEVICES", ("cuda",) if one_kernel else ())
     model = copy.deepcopy(model).cuda()
-    assert model.encoder.chained
+    assert model.encoder.chained(torch.bfloat16 if half else torch.float32, torch.device("cuda")) == one_kernel
     model.choose(Choices("node_mask", half=half))
     return [x.double().cpu() for x in results(model, GenotypeBatch.from_lists(STRAINS).to("cuda"))]
 

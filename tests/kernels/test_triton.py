@@ -13,6 +13,12 @@ import torch
 
 import dglcell
 from dglcell.graph.resident_graph import ResidentRelation, split_rows
+from dglcell.kernels import row_chain
+from dglcell.models.cell_model import HeteroCell
+from dglcell.models.config import HeteroCellConfig
+from dglcell.models.encoder import KEPT, KEPT_CHAINED
+from dglcell.nn.hetero_layer import RowSum
+from tests.random_cells import resident_cell
 
 pytest.importorskip("triton", reason="Triton has no wheel for this system")
 
@@ -53,8 +59,46 @@ def test_chains_of_row_modules_equal_the_rules_of_differences(errors: dict[tuple
 
 
 def test_pairs_of_relations_equal_the_rules_of_differences(errors: dict[tuple[str, str, str], float]) -> None:
-    found = {case: error for (kernel, _, case), error in errors.items() if kernel == "pairs"}
+    found = {case: error for (kernel, dtype, case), error in errors.items() if (kernel, dtype) == ("pairs", "float32")}
     assert max(found.values()) <= 1e-5, found
+
+
+def test_pairs_in_half_precision_are_as_near_to_float64_as_operations_one_by_one(
+    errors: dict[tuple[str, str, str], float],
+) -> None:
+    found = {case: error for (kernel, dtype, case), error in errors.items() if (kernel, dtype) == ("pairs", "bfloat16")}
+    assert max(found.values()) <= 1, found
+
+
+A100, H100, L40 = 166_912, 232_448, 101_376
+"""Bytes of shared memory that a program may have."""
+
+
+@pytest.mark.parametrize(
+    ("room", "dtype", "linear", "fit"),
+    [
+        (L40, torch.bfloat16, 2, True), (L40, torch.bfloat16, 4, False), (A100, torch.bfloat16, 4, True),
+        (A100, torch.float32, 2, False), (H100, torch.float32, 2, True), (H100, torch.float64, 2, False),
+    ],
+)  # fmt: skip
+def test_a_chain_that_does_not_fit_is_neither_computed_by_one_kernel_nor_counted_so(
+    room: int, dtype: torch.dtype, linear: int, fit: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpu, width = torch.device("cpu"), 64
+    monkeypatch.setattr(row_chain, "DEVICES", ("cpu",))
+    monkeypatch.setattr(row_chain, "_shared_memory", lambda device: room)
+    started: list[object] = []
+    monkeypatch.setattr(row_chain, "chained", lambda *args: started.append(args) or (args[1][0], args[2][1][0]))
+    steps = [row_chain.Step(row_chain.LINEAR, str(number)) for number in range(linear)]
+    assert row_chain.fits(steps, width, dtype, cpu) == fit
+    relation = ("gene", "physical", "gene")
+    config = HeteroCellConfig(hidden=width, layers=1, gin_layers=linear)
+    encoder = HeteroCell(resident_cell({relation: ([0], [1])}, {"gene": 2}), config).encoder
+    kept = encoder.kept_of_strain(False, dtype) / (2 * width)
+    assert (encoder.chained(dtype, cpu), kept) == (fit, KEPT_CHAINED if fit else KEPT)
+    rows = [torch.zeros(2, width), torch.zeros(4, width, dtype=dtype)]
+    found = RowSum(encoder.layers[0].convs[0]).in_one_kernel(2, [rows[0], rows[0]], [None, rows[1]])
+    assert (found is not None, len(started)) == (fit, fit)
 
 
 def test_no_argument_of_a_kernel_is_called_as_one_of_its_launcher() -> None:

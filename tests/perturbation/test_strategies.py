@@ -168,7 +168,7 @@ def test_the_log_says_what_computes_and_why(caplog: pytest.LogCaptureFixture) ->
 @pytest.mark.parametrize("how", ["sum", "pairwise_interaction"])
 def test_layers_are_computed_once_more_where_they_do_not_fit(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = HeteroCell(fixed_cell().resident, HeteroCellConfig(hidden=8, local_heads=2, cross_relation=how))
-    needed = model.encoder.kept_of_strain(compiled=False) * 4 * torch.float32.itemsize
+    needed = model.encoder.kept_of_strain(False, torch.float32) * 4 * torch.float32.itemsize
     for room, recomputes in ((2 * needed, False), (needed, True), (None, False)):
         monkeypatch.setattr(cell_model, "free_memory", lambda device, room=room: room)
         model.choose(Choices("node_mask"))
