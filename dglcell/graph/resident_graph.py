@@ -32,9 +32,6 @@ class CompactEdges:
     weights: Tensor | None = None  #: [E] in the same order, or None
 
 
-PADDING = 64
-"""Numbers of rows and columns of a dense adjacency on a GPU are multiples of this."""
-
 PIECE_EDGES = 256
 """Edges that one program on a GPU sums: a node with more in-edges is cut, so that no launch waits for it."""
 
@@ -196,25 +193,6 @@ class ResidentRelation(nn.Module):
         starts = self.index_tensors(transposed=transposed)[0]
         pieces, rows = (torch.from_numpy(x).to(starts.device) for x in split_rows(starts.cpu().numpy()))
         return SplitRows(pieces, rows, int((pieces[:, 3] >= 0).sum()))
-
-    @_made_once
-    def dense(self, dtype: torch.dtype, *, weighted: bool) -> Tensor:
-        """Return the adjacency [num_dst, num_src] as a dense matrix, with multi-edges added up.
-
-        On a GPU it has zeros beyond its last row and column, up to multiples of ``PADDING``. It reads rows that do
-        not begin at multiples of 16 bytes two bytes at a time. A half precision that cannot hold all entries
-        exactly is replaced by float32.
-        """
-        step = 1 if self.src.device.type == "cpu" else PADDING
-        rows, columns = (-(-size // step) * step for size in (self.num_dst, self.num_src))
-        matrix = torch.zeros(rows * columns, dtype=torch.promote_types(dtype, torch.float32), device=self.src.device)
-        if weighted and self.weight is not None:
-            values = self.weight.to(matrix.dtype)
-        else:
-            values = matrix.new_ones(()).expand(self.num_edges)
-        matrix = matrix.index_add_(0, self.dst * columns + self.src, values).view(rows, columns)
-        exact = matrix.to(dtype)
-        return exact if torch.equal(exact.to(matrix.dtype), matrix) else matrix
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         self.made.clear()

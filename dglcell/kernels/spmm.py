@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -67,40 +66,6 @@ def _csr(relation: ResidentRelation, x: Tensor, weighted: bool, transposed: bool
     with torch.autocast(x.device.type, enabled=False):
         matrix = relation.csr(dtype, weighted=weighted, transposed=transposed)
         return (matrix @ x.to(matrix.dtype).contiguous()).to(x.dtype)
-
-
-MAX_BYTES = 2 << 30
-
-
-def _dense(relation: ResidentRelation, x: Tensor, weighted: bool, transposed: bool) -> Tensor:
-    """Compute a matrix product with the dense adjacency, where a GPU multiplies zeros faster than it skips them.
-
-    It is in the precision of ``x``; in float32 where half precision would round the adjacency, and on a CPU. float32
-    products follow ``torch.set_float32_matmul_precision``, as every matrix product does.
-
-    Raises:
-        ConfigError: the dense adjacency would exceed ``MAX_BYTES``.
-    """
-    # Only some CPUs multiply half precisions fast; a GPU sums their products in float32.
-    dtype = torch.promote_types(x.dtype, torch.float32) if x.device.type == "cpu" else x.dtype
-    _check_size(relation, dtype, x.device.type)
-    # Autocast would round the adjacency.
-    with torch.autocast(x.device.type, enabled=False):
-        matrix_MN = relation.dense(dtype, weighted=weighted)
-        matrix = matrix_MN.T if transposed else matrix_MN
-        x_padded = F.pad(x.to(matrix.dtype), (0, 0, 0, matrix.shape[1] - len(x)))
-        return (matrix @ x_padded)[: relation.num_src if transposed else relation.num_dst].to(x.dtype)
-
-
-def _check_size(relation: ResidentRelation, dtype: torch.dtype, device_type: str) -> None:
-    size = relation.num_dst * relation.num_src * dtype.itemsize
-    if size > MAX_BYTES:
-        raise ConfigError(
-            f"relation {relation.relation} is too large for kernel 'dense'",
-            got=f"{relation.num_dst:,} by {relation.num_src:,} numbers, {size / 2**30:.1f} GiB",
-            expected=f"at most {MAX_BYTES / 2**30:.0f} GiB",
-            do=f"set `kernel: {'tiled' if device_type == 'cpu' else 'csr'}` or `kernel: auto`",
-        )
 
 
 # Sums over in-edges in blocks of columns that stay in a core's cache; weighted or not, on a CPU.
@@ -205,7 +170,7 @@ def _triton(relation: ResidentRelation, x: Tensor, weighted: bool, transposed: b
     return triton_products.product(relation, columns, weighted=weighted, transposed=transposed).squeeze(1)
 
 
-KERNELS: dict[str, Kernel] = dict(zip(KERNEL_NAMES, map(_differentiable, (_csr, _tiled, _dense, _triton)), strict=True))
+KERNELS: dict[str, Kernel] = dict(zip(KERNEL_NAMES, map(_differentiable, (_csr, _tiled, _triton)), strict=True))
 """These are the ways to compute a product."""
 
 COMPARED_EDGES, COMPARED_NODES, COMPARED_COLUMNS = 4096, 300, 80
@@ -298,8 +263,7 @@ def default_kernel(device_type: str) -> str:
     On a CPU ``tiled`` is about as fast as the unweighted product of DGL for a few hundred columns, twice as fast for
     thousands and five times in float64; of the weighted products it is the fastest by far. On an H100 ``triton`` adds
     in the order of the edges, and with their gradients its products are about as fast as those of ``csr`` in float32
-    and faster in bfloat16. ``dense`` is faster for single relations with 2 % of all edges in bfloat16, and keeps
-    relations from being computed together, which saves more.
+    and faster in bfloat16.
     """
     if device_type == "cpu":
         return "tiled"

@@ -66,7 +66,7 @@ class ModelConfig(CovariatesConfig):
     compile = "false"
     messages = "own"
 
-    kernel: Kernel = "auto"  # how sparse products are computed: auto | csr | tiled | dense | triton
+    kernel: Kernel = "auto"  # how sparse products are computed: auto | csr | tiled | triton
     features: dict[str, str] = field(default_factory=dict)  # node type → table of fixed input features, or wild_type
 
     def provides(self) -> frozenset[str]:

@@ -196,26 +196,15 @@ def weighted_relation() -> ResidentRelation:
     return ResidentRelation(("a", "b", "c"), *ends, num_src=3, num_dst=3, weight=torch.tensor([1.5, 2.0, 3.0, 4.0]))
 
 
-@pytest.mark.parametrize(("edges", "weight", "exact"), [(256, 1.0, True), (257, 1.0, False), (1, 0.1, False)])
-def test_a_dense_adjacency_that_half_precision_would_round_stays_in_float32(
-    edges: int, weight: float, exact: bool
-) -> None:
-    ends = torch.zeros(edges, dtype=torch.int64), torch.zeros(edges, dtype=torch.int64)
-    relation = ResidentRelation(("a", "b", "c"), *ends, num_src=1, num_dst=1, weight=torch.full((edges,), weight))
-    matrix = relation.dense(torch.bfloat16, weighted=True)
-    assert matrix.dtype == (torch.bfloat16 if exact else torch.float32)
-    assert matrix.item() == torch.tensor(edges * weight).item()
-
-
 def test_derived_forms_are_made_anew_after_a_change_of_dtype() -> None:
     relation = weighted_relation()
-    before = relation.compact(torch.float32, transposed=False), relation.dense(torch.float32, weighted=True)
+    before = relation.compact(torch.float32, transposed=False), relation.pieces(transposed=False)
     index = relation.index_tensors(transposed=True)
     relation.double()
     assert relation.index_tensors(transposed=True)[2].dtype == torch.float64
     assert index[2].dtype == torch.float32
     assert relation.compact(torch.float32, transposed=False) is not before[0]
-    assert relation.dense(torch.float32, weighted=True) is not before[1]
+    assert relation.pieces(transposed=False) is not before[1]
 
 
 @pytest.fixture(scope="module")

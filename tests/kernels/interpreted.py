@@ -72,7 +72,7 @@ def product_errors() -> Iterator[Error]:
     for dtype, weighted, transposed, (B, H) in itertools.product(DTYPES, (False, True), (False, True), SHAPES):
         edges = cell(weighted)[RELATION]
         x = torch.randn(GENES, B, H, generator=torch.Generator().manual_seed(1)).to(dtype)
-        matrix = edges.dense(torch.float64, weighted=weighted)
+        matrix = edges.csr(torch.float64, weighted=weighted, transposed=False).to_dense()
         right = torch.einsum("mn,nbh->mbh", matrix.T if transposed else matrix, x.double())
         tile = triton_products.Tile(16, 1, 4)
         y = product(edges, x, weighted=weighted, transposed=transposed, tile=tile)

@@ -13,7 +13,7 @@ from dglcell.kernels.masked_spmm import knows_who_is_lost, masked_spmm
 from dglcell.kernels.spmm import spmm
 from dglcell.perturbation.execution import BasePass
 from dglcell.perturbation.sent import Kept, received, sent, sums_by_slot
-from dglcell.perturbation.states import DifferenceStates, Execution, States, stacked
+from dglcell.perturbation.states import DifferenceStates, Execution, States
 
 FEWER = 2
 """Lost nodes are listed where a state has at least this multiple of them as columns."""
@@ -58,8 +58,6 @@ class NodeMask:
     def aggregate_along(self, relations: Sequence[Relation], states: States, reduce: str) -> DifferenceStates:
         """See ``PerturbedCell.aggregate_along``; one product computes all relations."""
         assert isinstance(states, DifferenceStates)
-        if self.kernel == "dense":  # the dense matrices of all relations together may not fit
-            return stacked([self.aggregate(relation, states, reduce) for relation in relations])
         united, number = self.cell.unite(list(relations)), len(relations)
         if united[2] not in self.kept:
             self.kept[united[2]] = self.kept[relations[0][2]].times(number)
