@@ -421,7 +421,7 @@ class Strains:
         else:
             import torch
 
-            from dglcell.perturbation.genotype import strains_of
+            from dglcell.perturbation.targets import strains_of
 
             offsets = torch.cat([counts.new_zeros(1), torch.cumsum(counts, 0)])
             size = int(offsets[-1]) if size is None else size

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from dglcell.graph.resident_graph import ResidentRelation
 from dglcell.kernels.threads import run_tasks
@@ -176,15 +177,33 @@ def mark(relation: ResidentRelation, pairs: RowIndex, mask_MB: Tensor) -> None:
     loops_numba.mark(edges.starts.numpy(), edges.neighbours.numpy(), *chosen, mask_MB.numpy())
 
 
-def add_rows(out_SH: Tensor, rows: Tensor, values_KH: Tensor) -> None:
-    """Add ``values[i]`` to ``out[rows[i]]``; on a CPU in order, so that the result is the same every time.
+def sum_rows(values: Tensor, rows: Tensor, number: int) -> Tensor:
+    """Return [number, ...] sums of the ``values``, [K, ...], of each row; float32 at least.
 
-    Args:
-        out_SH: [S, H], float32 or float64.
-        rows: [K] int64.
-        values_KH: [K, H].
+    On a CPU they are taken in order, so that the result is the same every time.
     """
-    out_SH.index_add_(0, rows, values_KH.detach().to(out_SH.dtype))
+    dtype, width = torch.promote_types(values.dtype, torch.float32), values.shape[1:].numel()
+    out = values.new_zeros(number, width, dtype=dtype)
+    return out.index_add_(0, rows, values.detach().reshape(-1, width).to(dtype)).view(number, *values.shape[1:])
+
+
+def take_rows(table: Tensor, index: Tensor) -> Tensor:
+    """Return ``table[index]`` along the first dimension, with a backward pass that adds in order."""
+    out: Tensor = _TakeRows.apply(table, index)
+    return out
+
+
+class _TakeRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, index: Tensor) -> Tensor:
+        ctx.save_for_backward(index)
+        ctx.number = len(table)
+        return table.index_select(0, index)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return sum_rows(grad, ctx.saved_tensors[0], ctx.number).to(grad.dtype), None
 
 
 def _like(x: Tensor, out: Tensor) -> NDArray[Any]:

@@ -16,10 +16,40 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from dglcell.kernels.rows import sum_rows, take_rows
 from dglcell.perturbation.attribution import active, norm_secant, secant, share_secant
-from dglcell.perturbation.base_rows import beside, flat, paired, summed
 
 _aten = torch.ops.aten
+
+
+# Rows of a base beside the differences that belong to them.
+#
+# Where every base row has B differences, ``rows`` is the number B. The differences are then [n, B, ...] beside
+# [n, 1, ...] of the base, which is not copied. Where differences are listed, ``rows`` has the base row of each, and
+# they are [k, ...] beside a copy of that row. B is a symbol and no ``int`` where the compiler has seen several values
+# of it, which is why these functions ask whether ``rows`` is a tensor.
+
+
+def beside(x: Tensor, rows: int | Tensor) -> Tensor:
+    """Return rows of the base, or functions of them, in a shape that broadcasts with ``paired`` differences."""
+    return take_rows(x, rows) if isinstance(rows, Tensor) else x.unsqueeze(1)
+
+
+def paired(delta: Tensor, rows: int | Tensor) -> Tensor:
+    """Return differences [k, ...] in a shape that broadcasts with ``beside``."""
+    return delta if isinstance(rows, Tensor) else delta.unflatten(0, (-1, rows))
+
+
+def flat(delta: Tensor, rows: int | Tensor) -> Tensor:
+    """Return differences as [k, ...] again; it is the inverse of ``paired``."""
+    return delta if isinstance(rows, Tensor) else delta.flatten(0, 1)
+
+
+def summed(delta: Tensor, number: int, rows: int | Tensor) -> Tensor:
+    """Sum the ``paired`` differences of each of ``number`` base rows, in order, in single precision or better."""
+    if isinstance(rows, Tensor):
+        return sum_rows(delta, rows, number)
+    return delta.sum(1, dtype=torch.promote_types(delta.dtype, torch.float32))
 
 
 @dataclass(frozen=True)
@@ -85,7 +115,7 @@ def _apply(a: Tensor, delta: Tensor, rows: int | Tensor, curve: str, *parameters
 def curve_difference(a: Tensor, delta: Tensor, rows: int | Tensor, curve: str, *parameters: Any) -> Tensor:
     """Return the difference of a function of ``CURVES``, in the type of ``delta``, [k, ...].
 
-    ``a`` is [n, ...] of the base, and ``rows`` the row of the base that each difference belongs to (``base_rows``).
+    ``a`` is [n, ...] of the base, and ``rows`` the row of the base that each difference belongs to.
     """
     change = _apply(a, delta, rows, curve, *parameters)
     return change if active() is None else _with_secant(a, delta, rows, curve, parameters, change)

@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from dglcell.checks import AN_ACTIVITY, no_activities
 from dglcell.errors import GenotypeError
 from dglcell.graph.schema import GENE, REACTION
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
-from dglcell.perturbation.targets import Perturbations, Targets, only, strains_of
-
-MOST_GENES = 2**31
-"""Gene indices are below this number in every cell graph."""
-
-
-def _is_index(gene: Any) -> bool:
-    """Return whether a gene is a whole number of Python, numpy or torch; `True` is not one."""
-    try:
-        operator.index(gene)
-    except TypeError:
-        return False
-    return not isinstance(gene, (bool, np.bool_))
+from dglcell.perturbation.targets import Perturbations, Targets, only, read_targets
 
 
 @dataclass(frozen=True)
@@ -58,32 +43,15 @@ class GenotypeBatch(Targets):
             num_genes: number of genes of the cell graph; None where it is unknown.
 
         Raises:
-            GenotypeError: an index is outside ``[0, num_genes)``, or an activity is negative, not finite, or not 0 and
-                below ``LEAST_ACTIVITY``.
+            GenotypeError: a gene is no index of one, or what is left of it is no activity.
         """
-        for number, strain in enumerate(strains):
-            if not isinstance(strain, Iterable) or not all(map(_is_index, strain)):
-                what, expected = (
-                    "genes are given by their index",
-                    "whole numbers, as `Vocabulary.index` gives for names",
-                )
-                raise GenotypeError(f"strain {number}: {what}", got=repr(strain), expected=expected)
-            wrong = [g for g in strain if not 0 <= g < (MOST_GENES if num_genes is None else num_genes)]
-            if wrong:
-                expected = f"0 … {num_genes - 1}" if num_genes is not None else "0 or more"
-                raise GenotypeError(f"strain {number}: gene index outside the cell graph", got=wrong, expected=expected)
-        offsets = torch.tensor([0, *map(len, strains)]).cumsum(0)
-        genes = torch.tensor([g for s in strains for g in s], dtype=torch.int64)
-        activities = None
+        genes = [[*strain] if isinstance(strain, Mapping) else strain for strain in strains]
+        left = None
         if any(isinstance(strain, Mapping) for strain in strains):
-            left = [x for s in strains for x in (s.values() if isinstance(s, Mapping) else [0.0] * len(s))]
-            activities = torch.tensor(left, dtype=torch.float64)
-            wrong = np.flatnonzero(no_activities(activities.numpy())).tolist()
-            if wrong:
-                what = f"strain {int(strains_of(offsets, len(genes))[wrong[0]])}: the activity of a gene is no amount"
-                do = "leave a gene out that the strain does not change"
-                raise GenotypeError(what, got=[left[i] for i in wrong], expected=AN_ACTIVITY, do=do)
-        return cls(genes, offsets, max(map(len, strains), default=0), activities)
+            left = [[*s.values()] if isinstance(s, Mapping) else [0.0] * len(s) for s in strains]
+        most = 2**31 if num_genes is None else num_genes
+        found = read_targets("genes", genes, most, activities=left, repeats=True)
+        return cls(found.nodes, found.offsets, found.most, found.activities)
 
     @property
     def genes(self) -> Tensor:

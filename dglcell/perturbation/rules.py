@@ -20,9 +20,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils import _pytree
 
+from dglcell.kernels.rows import take_rows
 from dglcell.perturbation.attribution import active, general_secant, halves
-from dglcell.perturbation.base_rows import beside, flat, paired, take_rows
-from dglcell.perturbation.curves import curve_difference, share_changes
+from dglcell.perturbation.curves import beside, curve_difference, flat, paired, share_changes
 
 Rule = Callable[..., Any]
 

@@ -3,7 +3,7 @@
 A node of activity s sends s(b + δ) where the base's sends b. The difference is **sδ − (1 − s)b**: δ where the strain
 keeps the node as it is, −b where it has lost it. A lost node receives nothing, which differs by −y from what the
 base's node receives; a weakened node receives as before. This file has the rule in each form in which strategies use
-it: for all pairs, for listed pairs, and for the few lost nodes of a strain. Triton's loops have it in ``masked_spmm``.
+it: for all pairs, for listed pairs, and for the few lost nodes of a strain. Triton's loops have it, too.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dglcell.graph.resident_graph import Derivation, ResidentGraph, ResidentRelation
-from dglcell.kernels.rows import RowIndex, add_rows
+from dglcell.kernels.rows import RowIndex, sum_rows, take_rows
 from dglcell.kernels.spmm import spmm
-from dglcell.perturbation.base_rows import take_rows
 from dglcell.perturbation.targets import Perturbs, Targets
 
 
@@ -261,7 +260,6 @@ class _ReplaceLost(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         lost, grad = ctx.lost, grad.contiguous().clone()
         flat = grad.flatten(0, 1)
-        base = grad.new_zeros(len(grad), grad.shape[-1], dtype=torch.promote_types(ctx.dtype, torch.float32))
-        add_rows(base, lost.nodes, -flat.index_select(0, lost.keys).to(base.dtype))
+        base = sum_rows(-flat.index_select(0, lost.keys), lost.nodes, len(grad))
         flat.index_fill_(0, lost.keys, 0)
         return base.to(ctx.dtype), grad, None

@@ -17,9 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from dglcell.kernels.rows import RowIndex, union
+from dglcell.kernels.rows import RowIndex, take_rows, union
 from dglcell.perturbation.attribution import Attribution, PooledNodes, active, share_secant
-from dglcell.perturbation.base_rows import take_rows
 from dglcell.perturbation.curves import share_changes
 from dglcell.perturbation.execution import BasePass, RowFunction, row_function
 from dglcell.perturbation.rules import PerturbedTensor

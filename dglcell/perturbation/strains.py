@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from dglcell.checks import AN_ACTIVITY, no_activities
 from dglcell.errors import GenotypeError, did_you_mean, listing
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.edge_targets import EdgeTarget
 from dglcell.graph.resident_graph import import_dgl
 from dglcell.graph.schema import Relation
-from dglcell.graph.vocabulary import Vocabulary
 from dglcell.perturbation.edge_perturbation import EdgeChanges, EdgePerturbations, relation_of
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.perturb import perturb as perturb_batch
 from dglcell.perturbation.sent import activities as activities_of
 from dglcell.perturbation.sent import keep_masks
-from dglcell.perturbation.targets import Perturbations, Targets
+from dglcell.perturbation.targets import Lists, Perturbations, Targets, read_targets
 
 if TYPE_CHECKING:
     from dgl import DGLGraph
 
-Lists = Sequence[Iterable[Any]]
-"""One list for each strain."""
+Edges = Mapping[str | Relation, Lists] | Sequence[str | Sequence[EdgeTarget]]
 
 ACTIVITY = "activity"
 """The feature of this name says how much is left of nodes and edges of a strain's graph, where some are weakened."""
@@ -39,7 +34,7 @@ def perturb(
     targets: Mapping[str, Lists],
     *,
     activities: Mapping[str | Relation, Lists | Tensor] | None = None,
-    edges: Mapping[str | Relation, Lists] | Sequence[str | Sequence[EdgeTarget]] | None = None,
+    edges: Edges | None = None,
     strategy: str = "auto",
     kernel: str = "auto",
 ) -> PerturbedCell:
@@ -79,7 +74,7 @@ def graphs(
     targets: Mapping[str, Lists],
     *,
     activities: Mapping[str | Relation, Lists | Tensor] | None = None,
-    edges: Mapping[str | Relation, Lists] | Sequence[str | Sequence[EdgeTarget]] | None = None,
+    edges: Edges | None = None,
     batched: bool = False,
 ) -> list[DGLGraph] | DGLGraph:
     """Return the strains' reduced graphs as graphs of DGL, with features of nodes and edges.
@@ -123,7 +118,7 @@ def perturbations_of(
     cell: CellGraph,
     targets: Mapping[str, Lists],
     activities: Mapping[str | Relation, Lists | Tensor] | None = None,
-    edges: Mapping[str | Relation, Lists] | Sequence[str | Sequence[EdgeTarget]] | None = None,
+    edges: Edges | None = None,
 ) -> Perturbations:
     """Look nodes and edges up, check them, and return them as integers on the cell graph's device; see `perturb`."""
     left: dict[Any, Any] = dict(activities or {})
@@ -161,82 +156,12 @@ def _targets(cell: CellGraph, node_type: str, lists: Lists, left: Lists | Tensor
     if node_type not in cell.num_nodes:
         what, do = f"the cell graph has no nodes of type '{node_type}'", did_you_mean(node_type, cell.num_nodes)
         raise GenotypeError(what, expected=listing(cell.num_nodes), do=do)
-    what, names = f"{node_type} nodes", cell.vocabularies[node_type]
-    ids = [_ids(what, strain, of, len(names), names) for strain, of in enumerate(lists)]
-    activities = None if left is None else _activities(what, left, ids, cell.device)
-    flat, offsets = (x.to(cell.device) for x in _concatenated(ids))
-    return Targets(flat, offsets, max(map(len, ids)), activities)
+    names = cell.vocabularies[node_type]
+    return read_targets(f"{node_type} nodes", lists, len(names), names, left).to(cell.device)
 
 
 def _edges(cell: CellGraph, relation: Relation, lists: Lists, left: Lists | Tensor | None) -> EdgeChanges:
-    what, edges = f"edges of {relation}", cell.resident[relation]
-    ids = [_ids(what, strain, of, edges.num_edges) for strain, of in enumerate(lists)]
-    flat, offsets = (x.to(cell.device) for x in _concatenated(ids))
-    activities = torch.zeros(len(flat)) if left is None else _activities(what, left, ids, cell.device)
-    return EdgeChanges(edges.places[flat], torch.repeat_interleave(offsets.diff()), activities.to(cell.device))
-
-
-def _ids(
-    what: str, strain: int, targets: Iterable[Any], size: int, names: Vocabulary | None = None
-) -> NDArray[np.int64]:
-    """Return the ids of what a strain lacks, and refuse what is not there, or named twice."""
-    if isinstance(targets, (str, Mapping)) or not isinstance(targets, Iterable):
-        what = f"strain {strain}: its {what} are no list"
-        raise GenotypeError(what, got=repr(targets), expected="a list of ids or names")
-    if isinstance(targets, Tensor):
-        listed: Any = targets.detach().cpu().numpy()
-    elif names is not None and not isinstance(targets, np.ndarray):
-        listed = [_named(what, strain, x, names) if isinstance(x, str) else x for x in targets]
-    else:
-        listed = targets if isinstance(targets, np.ndarray) else list(targets)
-    ids = np.asarray(listed)
-    ids = ids.astype(np.int64) if not ids.size else ids
-    wrong = ids if ids.dtype.kind not in "iu" else ids[(ids < 0) | (ids >= size)]
-    if wrong.size or ids.ndim != 1:
-        got, expected = listing(np.ravel(wrong if wrong.size else ids)), f"whole numbers, 0 … {size - 1}"
-        raise GenotypeError(
-            f"strain {strain}: there are no such {what}", got=got, expected=expected if size else "none"
-        )
-    found, times = np.unique(ids, return_counts=True)
-    if (times > 1).any():
-        what, got = f"strain {strain} names {what} twice", listing(found[times > 1])
-        raise GenotypeError(what, got=got, expected="each once", do="leave one out")
-    return ids.astype(np.int64)
-
-
-def _named(what: str, strain: int, name: str, names: Vocabulary) -> int:
-    found = names.find(name, spelled=False)
-    if found not in names:
-        what = f"strain {strain}: there are no {what} called '{name}'{names.suggestion(name)}"
-        raise GenotypeError(what, expected=f"0 … {len(names) - 1}, or a name, e.g. {names.examples(3)}")
-    return names.index(found)
-
-
-def _concatenated(ids: Sequence[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
-    """Return ids strain by strain, [P], and where each strain's begin, [B + 1]."""
-    return torch.from_numpy(np.concatenate(ids)), torch.tensor([0, *map(len, ids)]).cumsum(0)
-
-
-def _activities(
-    what: str, left: Lists | Tensor, ids: Sequence[NDArray[np.int64]], device: torch.device | str
-) -> Tensor:
-    sizes = [*map(len, ids)]
-    if isinstance(left, Tensor):
-        shape, values = [*left.shape], left.to(device)
-        fits = shape == [sum(sizes)]
-    else:
-        lists = [torch.as_tensor(amounts, dtype=torch.float64) for amounts in left]
-        shape = [amounts.numel() for amounts in lists]
-        fits, values = shape == sizes, torch.cat(lists).to(device)
-    if not fits:
-        what, got = (
-            f"the activities of {what} do not fit what strains change",
-            f"numbers of activities: {listing(shape)}",
-        )
-        expected = f"for each strain: {listing(sizes)}; or one tensor of {sum(sizes)}"
-        raise GenotypeError(what, got=got, expected=expected)
-    plain = values.detach().cpu().numpy()
-    if no_activities(plain).any():
-        wrong = listing(plain[no_activities(plain)])
-        raise GenotypeError(f"an activity of {what} is no amount", got=wrong, expected=AN_ACTIVITY)
-    return values
+    edges = cell.resident[relation]
+    found = read_targets(f"edges of {relation}", lists, edges.num_edges, activities=left).to(cell.device)
+    gone = torch.zeros(len(found.nodes), device=cell.device)
+    return EdgeChanges(edges.places[found.nodes], found.strains, gone if found.activities is None else found.activities)

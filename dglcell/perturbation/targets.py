@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from dglcell.checks import AN_ACTIVITY, no_activities
+from dglcell.errors import GenotypeError, listing
+from dglcell.graph.vocabulary import Vocabulary
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
+
+Lists = Sequence[Iterable[Any]]
+"""One list for each strain."""
 
 
 @dataclass(frozen=True)
@@ -140,3 +148,77 @@ def strains_of(offsets: Tensor, number: int) -> Tensor:
     """Return the strain of every entry of concatenated nodes, [number] int64, from offsets [B + 1]; at most B − 1."""
     positions = torch.arange(number, device=offsets.device)
     return torch.searchsorted(offsets[1:-1], positions, right=True)
+
+
+def read_targets(
+    what: str,
+    lists: Lists,
+    size: int,
+    names: Vocabulary | None = None,
+    activities: Lists | Tensor | None = None,
+    *,
+    repeats: bool = False,
+) -> Targets:
+    """Look up what strains change, and check it; a ``GenotypeError`` names the strain.
+
+    Args:
+        what: what the targets are, for messages.
+        lists: ids or names, for each strain.
+        size: how many there are.
+        names: their names; None where they have none.
+        activities: what is left of each; None where they are all lost.
+        repeats: whether a strain may name one twice.
+    """
+    ids = [_ids(what, strain, of, size, names, repeats) for strain, of in enumerate(lists)]
+    sizes = [*map(len, ids)]
+    left = None if activities is None else _activities(what, activities, sizes)
+    nodes = torch.from_numpy(np.concatenate([np.empty(0, np.int64), *ids]))
+    return Targets(nodes, torch.tensor([0, *sizes]).cumsum(0), max(sizes, default=0), left)
+
+
+def _ids(
+    what: str, strain: int, targets: Iterable[Any], size: int, names: Vocabulary | None, repeats: bool
+) -> NDArray[np.int64]:
+    if isinstance(targets, (str, Mapping)) or not isinstance(targets, Iterable):
+        what = f"strain {strain}: its {what} are no list"
+        raise GenotypeError(what, got=repr(targets), expected="a list of ids or names")
+    listed: Any = targets.detach().cpu().numpy() if isinstance(targets, Tensor) else targets
+    if not isinstance(listed, np.ndarray):
+        listed = [_named(what, strain, x, names) if names and isinstance(x, str) else x for x in listed]
+    ids = np.asarray(listed)
+    ids = ids.astype(np.int64) if not ids.size else ids
+    wrong = ids if ids.dtype.kind not in "iu" else ids[(ids < 0) | (ids >= size)]
+    if wrong.size or ids.ndim != 1:
+        got, expected = listing(np.ravel(wrong if wrong.size else ids)), f"whole numbers, 0 … {size - 1}"
+        what = f"strain {strain}: there are no such {what}"
+        raise GenotypeError(what, got=got, expected=expected if size else "none")
+    found, times = np.unique(ids, return_counts=True)
+    if not repeats and (times > 1).any():
+        what, got = f"strain {strain} names {what} twice", listing(found[times > 1])
+        raise GenotypeError(what, got=got, expected="each once", do="leave one out")
+    return ids.astype(np.int64)
+
+
+def _named(what: str, strain: int, name: str, names: Vocabulary) -> int:
+    found = names.find(name, spelled=False)
+    if found not in names:
+        what = f"strain {strain}: there are no {what} called '{name}'{names.suggestion(name)}"
+        raise GenotypeError(what, expected=f"0 … {len(names) - 1}, or a name, e.g. {names.examples(3)}")
+    return names.index(found)
+
+
+def _activities(what: str, left: Lists | Tensor, sizes: Sequence[int]) -> Tensor:
+    if isinstance(left, Tensor):
+        shape, values, fits = [*left.shape], left, [*left.shape] == [sum(sizes)]
+    else:
+        lists = [torch.as_tensor(amounts, dtype=torch.float64) for amounts in left]
+        shape, values = [amounts.numel() for amounts in lists], torch.cat(lists)
+        fits = shape == [*sizes]
+    if not fits:
+        what, got = f"the activities of {what} do not fit what strains change", listing(shape)
+        expected = f"for each strain: {listing(sizes)}; or one tensor of {sum(sizes)}"
+        raise GenotypeError(what, got=f"numbers of activities: {got}", expected=expected)
+    wrong = no_activities(plain := values.detach().cpu().numpy())
+    if wrong.any():
+        raise GenotypeError(f"an activity of {what} is no amount", got=listing(plain[wrong]), expected=AN_ACTIVITY)
+    return values

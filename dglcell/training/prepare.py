@@ -33,7 +33,8 @@ from dglcell.graph.resident import ResidentCell
 from dglcell.models.terms.covariates import in_media, media_table
 from dglcell.models.terms.measured import blocked_reactions
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
-from dglcell.perturbation.genotype import GenotypeBatch, strains_of
+from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.targets import strains_of
 from dglcell.runs.directory import RunDirectory
 from dglcell.trained_models import cell_of_run
 from dglcell.training.signals import is_rank_zero, wait_for

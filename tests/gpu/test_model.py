@@ -14,9 +14,8 @@ from torch import Tensor
 
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.cell_model import HeteroCell, SetOperator
-from dglcell.models.config import SetOperatorConfig
+from dglcell.models.config import OPERATORS, SetOperatorConfig
 from dglcell.models.model import StrainModel
-from dglcell.models.terms.config import OPERATORS
 from dglcell.optimizers import OptimizerConfig, make_optimizer
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.training.task import StrainTask

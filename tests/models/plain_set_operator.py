@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dglcell.models.terms.config import OPERATOR_HEADS
+from dglcell.models.config import OPERATOR_HEADS
 from tests.models.plain_network import Parameters, encode, left_of
 from tests.random_cells import RandomCell
 

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from dglcell.checks import LEAST_ACTIVITY
 from dglcell.errors import GenotypeError
 from dglcell.models.cell_model import HeteroCell, SetOperator
-from dglcell.models.config import CONVS, HeteroCellConfig, SetOperatorConfig
-from dglcell.models.terms.config import OPERATORS
+from dglcell.models.config import CONVS, OPERATORS, HeteroCellConfig, SetOperatorConfig
 from dglcell.models.terms.link import Link
 from dglcell.nn.config import CROSS_RELATION, PAIRWISE
 from dglcell.nn.heads import HyperSAGNN

@@ -13,10 +13,9 @@ from torch import Tensor
 
 from dglcell.errors import ConfigError
 from dglcell.models.cell_model import SetOperator
-from dglcell.models.config import SetOperatorConfig
+from dglcell.models.config import OPERATORS, SetOperatorConfig
 from dglcell.models.model import make_model
 from dglcell.models.terms import scores
-from dglcell.models.terms.config import OPERATORS
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.examples import examples
 from tests.models.plain_set_operator import plain_parts

@@ -90,6 +90,6 @@ def test_lists_of_activities_are_checked() -> None:
     for wrong in (-0.1, 1e-9, float("nan"), float("inf")):
         with pytest.raises(
             GenotypeError,
-            match=r"strain 1: the activity of a gene is no amount\n  got:      .*\n  expected: 0 for a deletion, 1 for",
+            match=r"an activity of genes is no amount\n  got:      .*\n  expected: 0 for a deletion, 1 for",
         ):
             GenotypeBatch.from_lists([{3: 0.3}, {4: wrong}])

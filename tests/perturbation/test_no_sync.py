@@ -27,9 +27,9 @@ from dglcell.losses.config import (
 )
 from dglcell.losses.loss import make_loss
 from dglcell.models.cell_model import HeteroCell, SetOperator
+from dglcell.models.config import OPERATORS as SET_OPERATORS
 from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
 from dglcell.models.model import StrainModel
-from dglcell.models.terms.config import OPERATORS as SET_OPERATORS
 from dglcell.nn.blocks import mlp
 from dglcell.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer
 from dglcell.perturbation.genotype import GenotypeBatch

@@ -109,9 +109,11 @@ def test_the_strain_of_shared_deletions_deletes_nothing_else(strains: list[list[
 
 
 def test_indices_outside_the_cell_are_refused() -> None:
-    with pytest.raises(GenotypeError, match=r"strain 1: gene index outside the cell graph\n  got:      \[7\]"):
+    with pytest.raises(
+        GenotypeError, match=r"strain 1: there are no such genes\n  got:      7\n.*whole numbers, 0 … 4"
+    ):
         GenotypeBatch.from_lists([[0], [7, 1]], num_genes=5)
-    with pytest.raises(GenotypeError, match=r"\[-1\]"):
+    with pytest.raises(GenotypeError, match="got:      -1"):
         GenotypeBatch.from_lists([[-1]])
 
 

@@ -13,7 +13,7 @@ from dglcell.data.columns import MEDIUM
 from dglcell.errors import ConfigError, DataError, GenotypeError, did_you_mean, listing
 from dglcell.graph.edge_targets import EDGES
 from dglcell.graph.resident import ResidentCell
-from dglcell.models.terms.config import CovariatesConfig
+from dglcell.models.config import CovariatesConfig
 from dglcell.models.terms.term import Seen, Surroundings, Term, Training
 from dglcell.nn.blocks import mlp
 from dglcell.perturbation.edge_perturbation import EdgePerturbations

@@ -12,7 +12,7 @@ from torch import Tensor
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, REACTION
-from dglcell.models.terms.config import LinkConfig
+from dglcell.models.config import LinkConfig
 from dglcell.models.terms.measured import LEAST, WILD_TYPE, MeasuredStrains
 from dglcell.models.terms.term import Seen, Surroundings, Term, Training
 from dglcell.nn.config import AUTO_LINK, COMPARING_LINKS, LINKS

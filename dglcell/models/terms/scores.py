@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from dglcell.errors import ConfigError
 from dglcell.graph.schema import GENE
-from dglcell.models.terms.config import OPERATOR_HEADS, GenesConfig, GraphConfig, OperatorConfig
+from dglcell.models.config import OPERATOR_HEADS, GenesConfig, GraphConfig, OperatorConfig
 from dglcell.models.terms.term import Seen, Surroundings, Term
 from dglcell.nn.blocks import mlp, start_at_the_mean
 from dglcell.nn.config import check_heads

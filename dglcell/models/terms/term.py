@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from dglcell.data.dataset import Normaliser
 from dglcell.data.strains import Strains
 from dglcell.graph.resident import ResidentCell
-from dglcell.models.terms.config import TermConfig
+from dglcell.models.config import TermConfig
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.sent import Kept
 from dglcell.perturbation.states import States

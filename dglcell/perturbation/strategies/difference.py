@@ -10,9 +10,8 @@ from torch.autograd.function import once_differentiable
 
 from dglcell.graph.resident_graph import ResidentRelation
 from dglcell.graph.schema import Relation
-from dglcell.kernels.rows import RowIndex, mark, pull, push, union
+from dglcell.kernels.rows import RowIndex, mark, pull, push, take_rows, union
 from dglcell.kernels.spmm import spmm
-from dglcell.perturbation.base_rows import take_rows
 from dglcell.perturbation.sent import Kept, replace_lost, sent_by
 from dglcell.perturbation.states import DifferenceStates, States
 from dglcell.perturbation.strategies.node_mask import FEW_LEFT, NodeMask

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from dglcell.graph.resident_graph import ResidentGraph
 from dglcell.graph.schema import Relation
-from dglcell.kernels.masked_spmm import knows_who_is_lost, masked_spmm
-from dglcell.kernels.spmm import spmm
+from dglcell.kernels.spmm import default_kernel, spmm
+from dglcell.kernels.triton_products import masked_spmm
 from dglcell.perturbation.execution import BasePass
 from dglcell.perturbation.sent import Kept, received, sent, sums_by_slot
 from dglcell.perturbation.states import DifferenceStates, Execution, States
@@ -75,9 +75,8 @@ class NodeMask:
         There the strain's mean is taken itself.
         """
         kept = self.kept[relation[2]]
-        fuses = reduce == "sum" and knows_who_is_lost(self.kernel, base_MH.device.type)
-        fuses &= self.kept[relation[0]].activities_NB is None
-        if fuses:
+        kernel = default_kernel(base_MH.device.type) if self.kernel == "auto" else self.kernel
+        if kernel == "triton" and reduce == "sum" and self.kept[relation[0]].activities_NB is None:
             return base_MH, self._masked_sums(relation, states, base_MH)
         sums_MBH = self._summed_differences(relation, states)
         if reduce == "mean":

@@ -15,9 +15,8 @@ from dglcell.data.dataset import Normaliser
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
 from dglcell.models.cell_model import CellModel, HeteroCell, SetOperator
-from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
+from dglcell.models.config import CovariatesConfig, HeteroCellConfig, SetOperatorConfig
 from dglcell.models.model import StrainModel
-from dglcell.models.terms.config import CovariatesConfig
 from dglcell.models.terms.covariates import Activities, CovariateNumbers, Covariates
 from dglcell.models.terms.link import Link
 from dglcell.models.terms.term import Seen, Surroundings, Training

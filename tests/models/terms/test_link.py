@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dglcell.models.terms.config import LinkConfig
+from dglcell.models.config import LinkConfig
 from dglcell.models.terms.link import FLOOR, LEAK, Link, log, logistic, minimum, saturation
 from dglcell.models.terms.term import Surroundings
 from dglcell.nn.config import LINKS

@@ -14,9 +14,8 @@ from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.cell_model import CellModel, HeteroCell, SetOperator
-from dglcell.models.config import CellModelConfig, DangoConfig, HeteroCellConfig, SetOperatorConfig
+from dglcell.models.config import CellModelConfig, DangoConfig, HeteroCellConfig, SetOperatorConfig, TermConfig
 from dglcell.models.dango import Dango
-from dglcell.models.terms.config import TermConfig
 from dglcell.models.terms.term import Seen, Surroundings, Term, Training
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.random_cells import resident_cell
