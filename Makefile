@@ -42,7 +42,7 @@ test-slurm: $(INSTALLED)  ## on a SLURM of two nodes that the tests start here; 
 	$(BIN)/python -m pytest -m slurm tests/slurm
 
 test-gpu: $(INSTALLED)  ## those for a GPU; without one, along a GPU's paths on the CPU where that is possible
-	$(BIN)/python -m pytest tests/gpu $(PYTEST_OPTIONS)
+	$(BIN)/python -m pytest tests/gpu tests/kernels/test_spmm.py $(PYTEST_OPTIONS)
 
 gpu-report:  ## on a machine with a GPU: training steps beside PyTorch Geometric and the GPU's tests, into build/gpu-report
 	$(or $(wildcard $(BIN)/python),python3) -m benchmarks.gpu_once build/gpu-report

@@ -72,7 +72,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--tiny", action="store_true", help="tiny cells and no limits of time, for a rehearsal")
     parser.add_argument("--only", nargs="+", choices=list(LIMITS), metavar="STAGE", help=", ".join(LIMITS))
-    parser.add_argument("--tests", nargs="+", default=["tests/gpu"], help="what the stage `tests` runs")
+    parser.add_argument("--tests", nargs="+", default=["tests/gpu", "tests/kernels/test_spmm.py"], help="of `tests`")
     parser.add_argument("--stage", help=argparse.SUPPRESS)
     options = parser.parse_args(words)
     if options.stage:

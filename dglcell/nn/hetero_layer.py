@@ -249,19 +249,23 @@ class RowSum:
 
         They are those of each relation if not ``summed``, [R, ...].
         """
-        conv, (x_NH, received) = self.conv, bases
+        conv, (x_NH, received), (own, delta) = self.conv, bases, deltas
         first = conv.convs[0] if isinstance(conv, StackedConvs) else conv
         chain = cast(RelationConv, first).chain()
-        if chain is None:
+        if chain is None or delta is None or x_NH.dtype != torch.float32:
             return None
         modules, epsilon = chain
+        steps = _steps(modules, x_NH.shape[-1], delta.dtype, x_NH.device)
+        if steps is None:
+            return None
         if isinstance(conv, StackedConvs):
             parameters = conv.stacked
         else:
-            parameters = {name: own.unsqueeze(0) for name, own in conv.named_parameters()}
-            received, deltas = received.unsqueeze(0), [deltas[0], None if deltas[1] is None else deltas[1].unsqueeze(0)]
-        scale_R = 1 + parameters[epsilon].flatten()
-        return chained(modules, parameters, scale_R, num_strains, [x_NH, received], deltas, summed)
+            parameters = {name: mine.unsqueeze(0) for name, mine in conv.named_parameters()}
+            received, delta = received.unsqueeze(0), delta.unsqueeze(0)
+        names = [f"{step.name}.{name}" for step in steps for name, _ in modules[step.name].named_parameters()]
+        weights, scale_R = [parameters[name] for name in names], 1 + parameters[epsilon].flatten()
+        return row_chain.chained(steps, (x_NH, received), (own, delta), scale_R, weights, num_strains, summed)
 
 
 class _Mixture(nn.Module):
@@ -322,37 +326,3 @@ def _steps(
     """Return the steps of a chain that the kernel computes for differences of a type on a device; None for others."""
     steps = row_chain.steps_of(modules.items(), width)
     return None if steps is None or not row_chain.fits(steps, width, dtype, device) else steps
-
-
-def chained(
-    modules: Mapping[str, nn.Module],
-    parameters: Mapping[str, Tensor],
-    scale_R: Tensor,
-    num_strains: int,
-    bases: Sequence[Tensor],
-    deltas: Sequence[Tensor | None],
-    summed: bool,
-) -> tuple[Tensor, Tensor] | None:
-    """Return the sum over R relations of a chain of modules, applied to what nodes receive plus ``scale`` times theirs.
-
-    Args:
-        modules: the chain, by name; all relations have the same.
-        parameters: those of the modules, by name, [R, ...] each.
-        scale_R: the factors of the nodes' own rows.
-        num_strains: B.
-        bases: the base's own rows [N, H], and what they receive, [R, N, H].
-        deltas: the differences of the strains, [N · B, H] and [R, N · B, H]; None where there are none.
-        summed: whether results are summed over the relations.
-
-    Returns:
-        The base's rows [N, H] and the differences [N · B, H], with R in front if not ``summed``; None where the kernel
-        does not compute this.
-    """
-    x_NH, received = bases[0], deltas[1]
-    if received is None or x_NH.dtype != torch.float32:
-        return None
-    steps = _steps(modules, x_NH.shape[-1], received.dtype, x_NH.device)
-    if steps is None:
-        return None
-    mine = [f"{step.name}.{name}" for step in steps for name, _ in modules[step.name].named_parameters()]
-    return row_chain.chained(steps, bases, deltas, scale_R, [parameters[name] for name in mine], num_strains, summed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -151,3 +151,15 @@ def test_the_same_seed_gives_the_same_weights(
             training.run(2)
     weights = second.task.state_dict()
     assert all(torch.equal(x, weights[name]) for name, x in first.task.state_dict().items())
+
+
+@pytest.mark.parametrize("maker", [lambda: torch.arange(3), lambda: torch.tensor([1]), lambda: torch.zeros(2, 2)])
+def test_a_tensor_on_no_device_in_particular_is_found(maker: Callable[[], torch.Tensor]) -> None:
+    with pytest.raises(AssertionError, match="without a device"), ExplicitDevices():
+        maker()
+
+
+def test_made_like_others() -> None:
+    x = torch.ones(3)
+    with ExplicitDevices():
+        torch.zeros_like(x) + x.new_ones(3) + torch.arange(3, device=x.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from typing import Any
 
 import numpy as np
@@ -14,44 +15,67 @@ from hypothesis import strategies as st
 from dglcell.errors import ConfigError, MissingDependencyError
 from dglcell.graph.resident_graph import ResidentRelation
 from dglcell.kernels import spmm as spmm_module
-from dglcell.kernels.spmm import check_kernel, default_kernel, kernels_on, spmm, triton_works
+from dglcell.kernels.spmm import KERNELS, check_kernel, default_kernel, kernels_on, spmm, triton_works
 from tests.examples import examples
-from tests.gpu.devices import ExplicitDevices
+from tests.gpu.devices import ExplicitDevices, needs_gpu
 
 ON_CPUS = kernels_on("cpu")
 
 
-def random_relation(seed: int, weighted: bool) -> tuple[ResidentRelation, torch.Tensor]:
-    """Return a relation with multi-edges and isolated nodes, and its dense adjacency [M, N]."""
+def random_relation(
+    seed: int, weighted: bool, dtype: torch.dtype = torch.float64
+) -> tuple[ResidentRelation, torch.Tensor]:
+    """Return a relation with multi-edges and isolated nodes, and its dense adjacency [M, N] in float64."""
     rng = np.random.default_rng(seed)
-    num_src, num_dst, edges = rng.integers(1, 9), rng.integers(1, 9), rng.integers(0, 40)
-    src, dst = rng.integers(0, num_src, edges), rng.integers(0, num_dst, edges)
-    weight = rng.normal(size=edges) if weighted else np.ones(edges)
-    dense = np.zeros((num_dst, num_src))
-    np.add.at(dense, (dst, src), weight)
-    relation = ResidentRelation(
-        ("gene", "random", "gene"),
-        torch.as_tensor(src),
-        torch.as_tensor(dst),
-        int(num_src),
-        int(num_dst),
-        torch.as_tensor(weight) if weighted else None,
-    )
-    return relation, torch.as_tensor(dense)
+    num_src, num_dst, edges = (int(rng.integers(*ends)) for ends in ((1, 9), (1, 9), (0, 40)))
+    src, dst = (torch.as_tensor(rng.integers(0, number, edges)) for number in (num_src, num_dst))
+    weight = torch.as_tensor(rng.normal(size=edges)).to(dtype).double() if weighted else None
+    ones = torch.ones(edges, dtype=torch.float64)
+    dense = torch.zeros(num_dst, num_src, dtype=torch.float64)
+    dense.index_put_((dst, src), ones if weight is None else weight, accumulate=True)
+    kept = None if weight is None else weight.to(torch.promote_types(dtype, torch.float32))
+    return ResidentRelation(("gene", "random", "gene"), src, dst, num_src, num_dst, kept), dense
 
 
-@pytest.mark.parametrize("kernel", ["auto", *ON_CPUS])
-@examples(20)
-@given(seed=st.integers(0, 2**32 - 1), weighted=st.booleans(), columns=st.integers(1, 5))
-def test_a_kernel_equals_the_dense_product(kernel: str, seed: int, weighted: bool, columns: int) -> None:
-    relation, dense = random_relation(seed, weighted)
-    x = torch.randn(relation.num_src, columns, dtype=torch.float64, requires_grad=True)
-    y = spmm(relation, x, kernel=kernel)
-    torch.testing.assert_close(y.detach(), dense @ x.detach(), atol=1e-12, rtol=1e-12)
+# Absolute errors of sums of about 20 products of order one.
+TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 0.2}
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+@pytest.mark.parametrize(
+    ("device", "kernel"),
+    [
+        *itertools.product(["cpu"], ["auto", *ON_CPUS]),
+        *(pytest.param("cuda", kernel, marks=needs_gpu) for kernel in ("auto", *KERNELS) if kernel != "tiled"),
+    ],
+)
+@examples(10)
+@given(seed=st.integers(0, 2**32 - 1), weighted=st.booleans(), columns=st.integers(1, 33))
+def test_a_kernel_equals_the_dense_product(
+    device: str, kernel: str, dtype: torch.dtype, seed: int, weighted: bool, columns: int
+) -> None:
+    """Forward and backward, with multi-edges and isolated nodes; no tensor is made on another device."""
+    relation, dense = random_relation(seed, weighted, dtype)
+    x, upstream = (torch.randn(len(ends), columns).to(dtype) for ends in (dense.T, dense))
+    leaf = x.to(device).requires_grad_()
+    relation.to(device)
+    with ExplicitDevices():
+        y = spmm(relation, leaf, kernel=kernel)
+    limit = {"atol": TOLERANCES[dtype], "rtol": 2e-2 if dtype == torch.bfloat16 else 0.0}
+    assert (y.device.type, y.dtype) == (device, dtype)
+    torch.testing.assert_close(y.detach().cpu().double(), dense @ x.double(), **limit)
     if y.requires_grad:
-        upstream = torch.randn_like(y)
-        y.backward(upstream)
-        torch.testing.assert_close(x.grad, dense.T @ upstream, atol=1e-12, rtol=1e-12)
+        y.backward(upstream.to(device))
+        assert leaf.grad is not None
+        assert leaf.grad.dtype == dtype
+        torch.testing.assert_close(leaf.grad.cpu().double(), dense.T @ upstream.double(), **limit)
+
+
+@needs_gpu
+def test_triton_equals_torch_on_this_gpu() -> None:
+    assert triton_works.__wrapped__("cuda")
+    for kernel in kernels_on("cuda"):
+        check_kernel(kernel, "cuda")
 
 
 @pytest.mark.parametrize("kernel", ON_CPUS)

@@ -171,3 +171,23 @@ def test_gradients_of_compiled_layers_are_those_of_the_rules(together: bool, mon
         called.clear()
         torch.testing.assert_close(gradients(compiled, leaves, strains), expected, rtol=1e-5, atol=1e-5)
         assert {"gelu", "norm"} <= set(called)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("conv", ["gin", "sage"])
+@pytest.mark.parametrize("how", COMBINATIONS)
+def test_a_compiled_model_gives_the_same(
+    resident: ResidentCell, conv: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Machine code takes half a minute for each; ``test_states`` compiles a layer."""
+    if not execution.compiler_works("cpu"):
+        pytest.skip("needs a C++ compiler")
+    monkeypatch.setattr(execution, "COMPILED_ROWS", 1)
+    monkeypatch.setattr(execution, "VARIANTS", 256)
+    allow_compilation()
+    model, found = model_of(resident, hidden=4, layers=1, conv=conv, cross_relation=how), []
+    for compiled in (False, True):
+        model.choose(perturb.Choices("node_mask", compiled=compiled))
+        found.append(results(model, STRAINS))
+    torch.compiler.reset()
+    torch.testing.assert_close(found[1], found[0], rtol=1e-8, atol=1e-10)
