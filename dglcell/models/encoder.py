@@ -104,8 +104,8 @@ class CellEncoder(nn.Module):
 
     def chained(self, dtype: torch.dtype, device: torch.device) -> bool:
         """Return whether kernels compute the rows of all layers (``kernels.row_chain`` and ``pair_mix``)."""
-        single = next(self.parameters()).dtype == torch.float32
-        return single and all(cast(HeteroLayer, layer).chained(dtype, device) for layer in self.layers)
+        known = len(self.layers) > 0 and next(self.parameters()).dtype == torch.float32
+        return known and all(cast(HeteroLayer, layer).chained(dtype, device) for layer in self.layers)
 
     def spread_embeddings(self) -> None:
         """Scale freshly initialised embeddings to the standard deviation of the configuration."""

@@ -91,9 +91,9 @@ def test_a_chain_that_does_not_fit_is_neither_computed_by_one_kernel_nor_counted
     monkeypatch.setattr(row_chain, "chained", lambda *args: started.append(args) or (args[1][0], args[2][1][0]))
     steps = [row_chain.Step(row_chain.LINEAR, str(number)) for number in range(linear)]
     assert row_chain.fits(steps, width, dtype, cpu) == fit
-    relation = ("gene", "physical", "gene")
-    config = HeteroCellConfig(hidden=width, layers=1, gin_layers=linear)
-    encoder = HeteroCell(resident_cell({relation: ([0], [1])}, {"gene": 2}), config).encoder
+    cell = resident_cell({("gene", "physical", "gene"): ([0], [1])}, {"gene": 2})
+    encoder = HeteroCell(cell, HeteroCellConfig(layers=1, gin_layers=linear)).encoder
+    assert HeteroCell(cell, HeteroCellConfig(layers=0)).encoder.kept_of_strain(False, dtype) == 0
     kept = encoder.kept_of_strain(False, dtype) / (2 * width)
     assert (encoder.chained(dtype, cpu), kept) == (fit, KEPT_CHAINED if fit else KEPT)
     rows = [torch.zeros(2, width), torch.zeros(4, width, dtype=dtype)]
