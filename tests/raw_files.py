@@ -41,20 +41,15 @@ def write_raw_folder(folder: Path, genes: Sequence[str] = GENES) -> Path:
     for version in ("9.1", "11.0", "11.5", "12.0"):
         _write(folder / f"networks/4932.protein.links.detailed.v{version}.txt.gz", string_links(genes))
     for name, lines in (
-        ("string12_0_physical", string_physical(genes)),
-        ("string11_0_actions", string_actions(genes)),
         (
             "string11_5_high_confidence",
             _table(["orf_a", "orf_b", *STRING_CHANNELS], ([a, b, *"123456"] for a, b in pairs(genes))),
         ),
-        ("string9_1_dango", _table(["orf_a", "orf_b", "channel", "w"], _dango(genes))),
         ("sgd_physical", sgd_interactions(genes)),
         ("sgd_regulatory", sgd_regulation(genes)),
         ("tflink", tflink(genes)),
         ("yeastract", _table(["tf", "target"], pairs(genes))),
-        ("brentlab_tf_targets", _table(["REGULATOR", "TARGET"], pairs(genes), "\t")),
         ("biogrid_physical_3_4_156", _table(["orf_a", "orf_b"], pairs(genes))),
-        ("hu2007_coexpression", (f"{a} {b} 0.75" for a, b in pairs(genes))),
         ("cyc2008_complexes", cyc2008(genes)),
         ("go_slim_sgd", go_slim(genes)),
         ("kuzmin2018_interactions", _table(["gene_a", "gene_b"], pairs(genes))),
@@ -66,7 +61,7 @@ def write_raw_folder(folder: Path, genes: Sequence[str] = GENES) -> Path:
         ),
     ):
         _write(folder / NETWORKS[name].file.path, lines)
-    for name in ("yeast-GEM_9.0.2", "yeast-GEM_9.0.2_yml", "iMM904"):
+    for name in ("yeast-GEM_9.0.2", "iMM904"):
         write_model(folder / MODELS[name].path, genes)
     return folder
 
@@ -148,24 +143,6 @@ def string_links(genes: Sequence[str]) -> Iterator[str]:
             yield f"4932.{one} 4932.{other} {' '.join(map(str, scores))} 999 {max(scores)}"
 
 
-def string_physical(genes: Sequence[str]) -> Iterator[str]:
-    """Physical links with the evidence that was transferred from other species."""
-    yield (
-        "protein1 protein2 homology experiments experiments_transferred database database_transferred textmining "
-        "textmining_transferred combined_score"
-    )
-    for a, b in pairs(genes):
-        for one, other in ((a, b), (b, a)):
-            yield f"4932.{one} 4932.{other} 0 292 0 0 0 0 0 292"
-
-
-def string_actions(genes: Sequence[str]) -> Iterator[str]:
-    """Actions in two of the seven modes."""
-    yield "item_id_a\titem_id_b\tmode\taction\tis_directional\ta_is_acting\tscore"
-    for i, (a, b) in enumerate(pairs(genes)):
-        yield f"4932.{a}\t4932.{b}\t{'binding' if i % 2 else 'ptmod'}\t\tf\tf\t900"
-
-
 def sgd_interactions(genes: Sequence[str]) -> Iterator[str]:
     """Physical rows, and genetic ones with other pairs."""
     for i, (a, b) in enumerate([*pairs(genes), (FOREIGN, genes[0])]):
@@ -231,14 +208,8 @@ def write_model(path: Path, genes: Sequence[str]) -> None:
         exchange.add_metabolites({metabolite: -1})
     model.objective = "r_biomass"
     path.parent.mkdir(parents=True, exist_ok=True)
-    writers = {".mat": cobra.io.save_matlab_model, ".yml": cobra.io.save_yaml_model, ".json": cobra.io.save_json_model}
+    writers = {".mat": cobra.io.save_matlab_model, ".json": cobra.io.save_json_model}
     writers[path.suffix](model, str(path))
-
-
-def _dango(genes: Sequence[str]) -> Iterator[list[str]]:
-    for channel in ("neighborhood", "fusion", "cooccurence", "database"):
-        for a, b in pairs(genes):
-            yield [a, b, channel, "0.15"]
 
 
 def _table(

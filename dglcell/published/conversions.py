@@ -122,20 +122,6 @@ def numbered_channels(originals: Sequence[Path], channels: Sequence[str]) -> pd.
     return pd.DataFrame({**genes, **scores})[once]
 
 
-def numbered_relations(originals: Sequence[Path], channels: Sequence[str]) -> pd.DataFrame:
-    """Stack the tables of weighted pairs of all channels, of genes numbered from 1, one below the other.
-
-    The first of ``originals`` lists the genes, one in a line.
-    """
-    genes = np.array(originals[0].read_text(encoding="utf-8").split())
-    frames = []
-    for path, channel in zip(originals[1:], channels, strict=True):
-        pairs = pd.read_csv(path, sep="\t", header=None)
-        ends = {f"orf_{end}": genes[pairs[i] - 1] for i, end in enumerate("ab")}
-        frames.append(pd.DataFrame({**ends, "channel": channel, "w": pairs[2]}))
-    return pd.concat(frames)
-
-
 def without_index(originals: Sequence[Path]) -> pd.DataFrame:
     """Leave out the first column of a table, which numbers its rows."""
     return pd.read_csv(originals[0], dtype=str, index_col=0)

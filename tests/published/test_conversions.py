@@ -115,11 +115,6 @@ TEXTS: dict[str, tuple[list[str], dict[str, Any], str]] = {
         {"channels": ["fusion", "database"]},
         "orf_a,orf_b,fusion,database\nQ0010,YAL001C,155,900\n",
     ),
-    "numbered_relations": (
-        ["Q0010\nYAL001C\nYAL002W\n", "1\t2\t0.150000\n", "3\t1\t0.449000\n"],
-        {"channels": ["fusion", "database"]},
-        "orf_a,orf_b,channel,w\nQ0010,YAL001C,fusion,0.15\nYAL002W,Q0010,database,0.449\n",
-    ),
     "copy": (["any\r\n bytes"], {}, "any\r\n bytes"),
 }
 
