@@ -75,12 +75,11 @@ def _vocabulary(node_type: str, names: Iterable[object]) -> Vocabulary:
 
 def _of_dgl(graph: Any) -> Heterograph:
     if graph.is_block:
-        what, got = "a block of sampled neighbours is no whole graph", "a block of DGL (message flow graph)"
-        raise GraphError(what, got=got, expected=ACCEPTED, do="give the graph that it was sampled from")
+        do = "give the graph that it was sampled from"
+        raise GraphError("a block of sampled neighbours is no whole graph", expected=ACCEPTED, do=do)
     if graph.batch_size > 1:
-        what = "a batch of graphs is no single graph: strains lose nodes of all of them, and pooling would mix them"
-        got, do = f"a batch of {graph.batch_size} graphs", "make a `CellGraph` of each graph of `dgl.unbatch(graph)`"
-        raise GraphError(what, got=got, do=do)
+        what, do = "a batch of graphs is no single graph", "make a `CellGraph` of each graph of `dgl.unbatch(graph)`"
+        raise GraphError(what, got=f"a batch of {graph.batch_size} graphs", do=do)
     found = Heterograph({t: graph.num_nodes(t) for t in graph.ntypes}, {}, device=graph.device)
     found.ndata = {t: dict(graph.nodes[t].data) for t in graph.ntypes}
     for relation in graph.canonical_etypes:
@@ -115,8 +114,7 @@ def _by_relation(frame: Any) -> dict[Relation, Any]:
     missing = [c for c in ("source_type", "source", "relation", "target_type", "target") if c not in frame.columns]
     if missing:
         expected = "source_type, source, relation, target_type, target, and weight where edges have one"
-        do = "or give {(source type, name, destination type): DataFrame with source and target}"
-        raise GraphError("a table of edges lacks columns", got=listing(frame.columns), expected=expected, do=do)
+        raise GraphError("a table of edges lacks columns", got=listing(frame.columns), expected=expected)
     groups = frame.groupby(["source_type", "relation", "target_type"], sort=True)
     return {(str(source), str(name), str(target)): part for (source, name, target), part in groups}
 
@@ -157,8 +155,8 @@ def _columns(relation: Any, edges: Any) -> tuple[NDArray[Any], NDArray[Any], Ten
             weight = torch.as_tensor(edges[WEIGHT].to_numpy(dtype=float))
         edges = edges["source"], edges["target"]
     if len(edges) != 2:
-        what, expected = f"the edges of relation {relation} are no pair", "(sources, destinations), of the same length"
-        raise GraphError(what, got=f"{len(edges)} lists", expected=expected)
+        what = f"the edges of relation {relation} are no pair"
+        raise GraphError(what, got=f"{len(edges)} lists", expected="(sources, destinations)")
     return _column(relation, edges[0]), _column(relation, edges[1]), weight
 
 
@@ -190,8 +188,8 @@ def _add(found: Heterograph, relation: Relation, ends: Sequence[Tensor], data: D
     """Add the edges of a relation, after a check; one of the features may be their fixed weight."""
     src, dst = (end.detach().cpu().long().numpy() for end in ends)
     if len(src) != len(dst):
-        what, got = f"relation {relation} has other numbers of sources than of destinations", f"{len(src):,} and"
-        raise GraphError(what, got=f"{got} {len(dst):,}", expected="both ends of every edge")
+        what = f"relation {relation} has other numbers of sources than of destinations"
+        raise GraphError(what, got=f"{len(src):,} and {len(dst):,}")
     found.ends[relation] = src, dst
     if weight in data:
         found.weights[relation] = _weight(relation, data.pop(weight), len(src))

@@ -56,21 +56,16 @@ class Media:
         exchanges = _exchanges(model)
         own = {exchange.id: max(0.0, -exchange.lower_bound) for exchange in exchanges}
         for name, uptakes in changes.items():
-            stray = [exchange for exchange in uptakes if exchange not in own]
-            if stray:
+            if stray := next((exchange for exchange in uptakes if exchange not in own), None):
                 what = f"`{key}.{name}` names no exchange reaction of {model.id or 'the model'}"
-                do = did_you_mean(stray[0], own)
-                raise ConfigError(what, got=stray[0], expected=f"among {listing(own)}", do=do)
+                raise ConfigError(what, got=stray, expected=f"among {listing(own)}", do=did_you_mean(stray, own))
             if not any({**own, **uptakes}.values()):
-                what, do = f"`{key}.{name}` closes every exchange reaction", "name what cells can grow on"
-                raise ConfigError(what, expected="an uptake above 0", do=do)
-            forced = {e.id: -e.upper_bound for e in exchanges if e.upper_bound < -{**own, **uptakes}[e.id]}
-            if forced:
-                exchange, least = next(iter(forced.items()))
-                what = f"`{key}.{name}.{exchange}`: the model has a fixed uptake, which the medium does not allow"
-                expected = f"at least {least:g}, the uptake that the reaction's upper bound of {-least:g} forces"
-                do = f"raise the uptake, or set the upper bound of {exchange} to 0 or more in the model file"
-                raise ConfigError(what, got=f"{uptakes[exchange]:g}", expected=expected, do=do)
+                raise ConfigError(f"`{key}.{name}` closes every exchange reaction", expected="an uptake above 0")
+            for exchange in exchanges:
+                if exchange.upper_bound < -{**own, **uptakes}[exchange.id]:
+                    what, least = f"`{key}.{name}.{exchange.id}`: the model forces more uptake", -exchange.upper_bound
+                    do = f"raise the uptake, or set the upper bound of {exchange.id} to 0 or more in the model file"
+                    raise ConfigError(what, got=f"{uptakes[exchange.id]:g}", expected=f"at least {least:g}", do=do)
         rows = [list({**own, **uptakes}.values()) for uptakes in changes.values()]
         return cls(tuple(changes), tuple(own), np.array(rows, dtype=np.float64).reshape(-1, len(own)))
 
@@ -94,12 +89,10 @@ class Media:
 
 
 def _exchanges(model: Model) -> list[Reaction]:
-    reason: object = None
-    found: list[Reaction] = []
     try:
-        found = [reaction for reaction in model.exchanges if reaction.reactants]
+        found, reason = [reaction for reaction in model.exchanges if reaction.reactants], None
     except RuntimeError as error:  # cobra cannot tell which compartment is outside
-        reason = error
+        found, reason = [], error
     if not found:
         what = "the metabolic model has no exchange reactions, so that there are no media of it"
         raise GraphError(what, got=reason, expected="reactions that secrete a metabolite of the compartment `e`")

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 from dglcell.errors import DataError, GraphError, count, listing
 from dglcell.files.atomic import sha256_file
@@ -67,12 +68,8 @@ def locate_model(name_or_path: str, raw: str | None = None) -> Path:
 def _check_extension(name_or_path: str) -> None:
     suffixes = [suffix for suffix in Path(name_or_path).suffixes if suffix != ".gz"]
     if "/" not in name_or_path and (not suffixes or suffixes[-1][1:].isdigit()):
-        what, do = (
-            f"no metabolic model is called '{name_or_path}'",
-            "correct the name, or give the path of a model file",
-        )
         expected = f"{', '.join(MODELS)}; one that cobra ships ({', '.join(SHIPPED)}); or a path to a model file"
-        raise GraphError(what, expected=expected, do=do)
+        raise GraphError(f"no metabolic model is called '{name_or_path}'", expected=expected)
     if not suffixes or suffixes[-1] not in FORMATS:
         what, got = f"metabolic model '{name_or_path}': the extension names no model format", suffixes[-1:]
         expected, do = f"{', '.join(FORMATS)}, each also with .gz", "rename or convert the file"
@@ -220,15 +217,8 @@ def _import_cobra() -> None:
         import cobra.io
     except OSError as error:
         log.warning("cobra's folder for its cache cannot be made, and is not needed: %s", error)
-        before = os.environ.get("XDG_CACHE_HOME")
-        with tempfile.TemporaryDirectory() as folder:
-            os.environ["XDG_CACHE_HOME"] = folder
-            try:
-                import cobra.io  # noqa: F401
-            finally:
-                os.environ.pop("XDG_CACHE_HOME")
-                if before is not None:
-                    os.environ["XDG_CACHE_HOME"] = before
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, XDG_CACHE_HOME=folder):
+            import cobra.io  # noqa: F401
 
 
 @contextmanager
@@ -317,22 +307,26 @@ def mend_rules(model: Model, where: str, *, keep: bool = False) -> list[str]:
     Raises:
         GraphError: rules cannot be read, are nested too deep, or lose names that have bars.
     """
-    faults = {r.id: fault for r in model.reactions if (fault := getattr(r.gpr, "fault", None)) is not None}
+    faults = [f"reaction {r.id}: {r.gpr.fault}" for r in model.reactions if hasattr(r.gpr, "fault")]
     if faults:
-        what = f"metabolic model '{where}': {len(faults):,} gene rules cannot be parsed"
-        got = listing((f"reaction {name}: {text}" for name, text in faults.items()), limit=3)
-        expected, do = "gene names joined by 'and', 'or' and parentheses", "mend these rules in the model file"
-        raise GraphError(what, got=got, expected=expected, do=do)
+        what, do = f"metabolic model '{where}': {len(faults):,} gene rules cannot be parsed", "mend them in the file"
+        expected = "gene names joined by 'and', 'or' and parentheses"
+        raise GraphError(what, got=listing(faults, limit=3), expected=expected, do=do)
     found = [] if keep else sorted(gene.id for gene in model.genes if is_no_gene(gene.id))
-    for reaction in model.reactions:
-        _mend(reaction, frozenset(found))
+    for reaction in (one for one in model.reactions if one.gpr.body is not None):
+        joined = _joined(reaction.gpr.body, frozenset(found))
+        if joined is _ALWAYS or ast.dump(joined) != ast.dump(reaction.gpr.body):
+            rule = type(reaction.gpr)()
+            rule.body = None if joined is _ALWAYS else joined
+            rule.update_genes()
+            reaction.gpr = rule
     for name in found:
         model.genes.remove(name)
     deep = [reaction.id for reaction in model.reactions if _depth(reaction.gpr.body) > MOST_NESTED]
     if deep:
-        what = f"metabolic model '{where}': {len(deep):,} gene rules are nested too deep"
-        got, do = f"reactions {listing(deep, limit=3)}", "simplify these rules in the model file"
-        raise GraphError(what, got=got, expected=f"at most {MOST_NESTED} operators inside each other", do=do)
+        what, got = f"metabolic model '{where}': {len(deep):,} gene rules are nested too deep", listing(deep, limit=3)
+        expected = f"at most {MOST_NESTED} operators inside each other"
+        raise GraphError(what, got=f"reactions {got}", expected=expected)
     torn = [gene.id for gene in model.genes if "|" in gene.id and not gene.reactions]
     if torn:
         parts = set(re.split(r"\s*\|\s*", torn[0]))
@@ -342,18 +336,6 @@ def mend_rules(model: Model, where: str, *, keep: bool = False) -> list[str]:
         do = "write another sign in these names, in the list of genes and in the rules of the model file"
         raise GraphError(what, got=got, do=do)
     return found
-
-
-def _mend(reaction: Any, no_genes: frozenset[str]) -> None:
-    before = reaction.gpr.body
-    if before is None:
-        return
-    after = _joined(before, no_genes)
-    if after is _ALWAYS or ast.dump(after) != ast.dump(before):
-        rule = type(reaction.gpr)()
-        rule.body = None if after is _ALWAYS else after
-        rule.update_genes()
-        reaction.gpr = rule
 
 
 def _joined(node: ast.expr, no_genes: frozenset[str]) -> ast.expr:

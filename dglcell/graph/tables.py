@@ -316,28 +316,28 @@ def read_vectors(path: Path, vocabulary: Vocabulary, key: str) -> tuple[NDArray[
             known.
         MissingDependencyError: the file is Parquet, and pyarrow is not installed.
     """
-    where = f"`{key}`: '{path.name}'"
+
+    def refuse(fault: str, got: object, expected: str | None = None) -> NoReturn:
+        raise GraphError(f"`{key}`: '{path.name}' {fault}", got=got, expected=expected)
+
     if not path.name.endswith(VECTORS):
         raise GraphError(f"`{key}`: unknown form of file", got=path.name, expected=", ".join(VECTORS))
     try:
         names, values = _read_arrays(path)
         vectors = np.asarray(values, dtype=np.float64)
     except (*DAMAGE, UnreadableError, ValueError, TypeError, KeyError, Warning) as error:
-        got = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        expected = "a name and equally many numbers in every row; in npz the arrays `genes` and `vectors`"
-        raise GraphError(f"{where} cannot be read", got=got, expected=expected) from error
+        got = (str(error).strip() or type(error).__name__).splitlines()[0]
+        refuse("cannot be read", got, "a name and equally many numbers in every row; in npz `genes` and `vectors`")
     if vectors.ndim != 2 or vectors.shape[0] != len(names) or not vectors.shape[1]:
         got = f"{len(names):,} names and numbers of shape {list(vectors.shape)}"
-        expected = "a row of one or more numbers for each name"
-        raise GraphError(f"{where} has no vector for each name", got=got, expected=expected)
+        refuse("has no vector for each name", got, "a row of one or more numbers for each name")
     if twice := [name for name, times in Counter(names).items() if times > 1]:
-        raise GraphError(f"{where} has names twice", got=listing(sorted(twice)), do="keep one row of each")
+        refuse("has names twice", listing(sorted(twice)))
     if rows := np.flatnonzero(~np.isfinite(vectors).all(axis=1)).tolist():
-        got, do = listing(sorted(names[row] for row in rows)), "leave these names out of the file"
-        raise GraphError(f"{where} has numbers that are not finite", got=got, do=do)
+        refuse("has numbers that are not finite", listing(sorted(names[row] for row in rows)))
     index = vocabulary.indices(names)
     if not (index >= 0).any():
-        refuse_strangers(f"{where} names no node", names, vocabulary)
+        refuse_strangers(f"`{key}`: '{path.name}' names no node", names, vocabulary)
     found = np.zeros((len(vocabulary), vectors.shape[1]))
     found[index[index >= 0]] = standardised(vectors[index >= 0])
     return found, np.isin(np.arange(len(vocabulary)), index)

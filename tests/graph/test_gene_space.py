@@ -273,7 +273,7 @@ def test_an_npz_of_wrong_widths_or_names_is_refused(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match=r"no vector for each name\n  got:      2 names and numbers of shape \[3, 2\]"):
         read(path)
     np.savez(path, names=np.array(["a", "b"]))
-    with pytest.raises(GraphError, match=r"cannot be read\n.*\n  expected: .* in npz the arrays `genes` and `vectors`"):
+    with pytest.raises(GraphError, match=r"cannot be read\n.*\n  expected: .* in npz `genes` and `vectors`"):
         read(path)
     with pytest.raises(GraphError, match=r"unknown form of file\n  got:      x.txt\n  expected: .csv, "):
         read(tmp_path / "x.txt")
