@@ -165,12 +165,10 @@ def test_classes_have_the_configurations_that_are_read_without_them() -> None:
     [
         ("model=my_parts", "`model.name` is unknown\n.*my_parts\n.*dango, or MODULE:CLASS of your own"),
         ("model=my_parts:1x", "`model.name` names no class\n.*my_parts:1x\n"),
-        ("model=../my_parts:Additive", "`model.name` names no class"),
         ("model=your_parts:Additive", "`model.name: your_parts:Additive` cannot be imported\n.*No module named"),
         ("model=broken_parts:Additive", "cannot be imported\n.*No module named 'no_such_package'"),
         ("model=my_parts:Addtive", "module 'my_parts' has no 'Addtive'\n.*\n.*: one of its classes: Additive, Abs"),
         ("model=my_parts:LIMIT", "cannot be used\n.*3\n.*derived from dglcell.models.model.Strain"),
-        ("loss=my_parts:Additive", "cannot be used\n.*<class 'my_parts.Additive'>\n.*dglcell.losses.loss.Loss"),
         ("model=my_parts:NoForward", "`model.name: my_parts:NoForward` lacks the method `forward`"),
         ("model=my_parts:NotDerived", "its `Config` cannot be used\n.*dict.*\n.*dglcell.models.config.ModelConfig"),
         ("model=my_parts:NoDefault", "its `Config` cannot be read from YAML"),
@@ -178,15 +176,12 @@ def test_classes_have_the_configurations_that_are_read_without_them() -> None:
         ("model.conv=my_parts:Additive", "cannot be used\n.*Additive.*\n.*dglcell.nn.convolutions.Convolution"),
         ("model.conv=my_parts:NoUpdate", "`model.conv: my_parts:NoUpdate` lacks the method `update`"),
         ("model={conv: 'my_parts:Plain', conv_options: {factors: 2}}", "unknown key `model.conv_options.factors`"),
-        ("model={conv: 'my_parts:Plain', conv_options: {factor: x}}", "`model.conv_options.factor` has a wrong value"),
         ("model.conv_options={factor: 2}", "`model.conv_options` is for a MODULE:CLASS of your own\n.*conv: gin"),
         (
             "model.conv=sagee",
             "`model.conv` is unknown\n.*\n.*gatv2, dgl.nn.NAME, or MODULE:CLASS of your own\n.*did you mean sage",
         ),
         ("data.source={name: 'my_parts:Lines', options: {file: x}}", "unknown key `data.source.options.file`"),
-        ("data.source={name: 'my_parts:Lines', options: {path: []}}", "`data.source.options.path` has a wrong value"),
-        ("data.source.name=lines", "no data source is called 'lines'\n.*or MODULE:CLASS of your own"),
         ("data.source.options={path: x}", "`data.source.options` is for a MODULE:CLASS of your own"),
     ],
 )

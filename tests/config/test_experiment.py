@@ -23,37 +23,27 @@ from tests.raw_files import GENES, STRING_CHANNELS, pairs, tiny_overrides, write
     [
         ("seed=-1", "`seed` is out of range\n  got:      -1"),
         ("experiment.name=../../etc", "`experiment.name` leads out of `paths.runs`"),
-        ("experiment.name=/etc", "`experiment.name` leads out of `paths.runs`"),
         ("trainer.epochs=0", "`trainer.epochs` is too small\n  got:      0\n  expected: 1 or more"),
-        ("trainer.threads=-2", "`trainer.threads` is too small"),
         ("trainer.checkpoint=best", "`trainer.checkpoint` is unknown\n  got:      best\n  expected: best_loss"),
         ("trainer.gradient_clip_val=0", "`trainer.gradient_clip_val` must be positive"),
         (
             "trainer.accumulate_grad_batches={0: 0}",
             "`trainer.accumulate_grad_batches` is no schedule\n  got:      {0: 0}",
         ),
-        ("data.source.name=colins2007", "no data source is called 'colins2007'"),
         ("loss=rmse", "`loss.name` is unknown\n  got:      rmse\n  expected: mse, huber, bce"),
-        ("model=tree", "`model.name` is unknown\n  got:      tree\n  expected: hetero_cell"),
         ("optimizer.lr=0", "`optimizer.lr` must be positive"),
-        ("model.hidden=0", "`model.hidden` is too small"),
         ("model.norm=batch", "norm 'batch' takes statistics over nodes or strains"),
-        ("model.activation=sine", "`model.activation` is unknown"),
-        ("data.normalise=rank", "`data.normalise` is unknown\n  got:      rank\n  expected: standard, none, logistic"),
         (
             "data.normalise=logistic",
             "`data.normalise: logistic` goes with losses of logits, and with no other\n  got:      `loss",
         ),
         ("split.kind=Gene_disjont", "did you mean gene_disjoint"),
-        ("model.conv=sgae", "did you mean sage?"),
         ("loss.name=hubr", "MODULE:CLASS of your own\n  do:       did you mean huber?"),
         (
             "split.kind=none",
             "`split.kind: none` leaves no validation part, and other keys need one\n  got:      `trainer.checkpoint`\n"
             "  do:       set `trainer.checkpoint=last`; the model is that of the last epoch",
         ),
-        ("cell.model=null", "`cell` is empty"),
-        ("cell.derived=[neighbours]", "`cell.derived` names no relation"),
     ],
 )
 def test_wrong_values_are_refused_by_key(minimal: Path, override: str, expected: str) -> None:

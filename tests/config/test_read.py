@@ -101,13 +101,10 @@ def test_show_gives_the_same_configuration_again(minimal: Path, tmp_path: Path) 
     ("override", "key", "suggestion"),
     [
         ("trainer.epoch=3", "trainer.epoch", "did you mean `trainer.epochs`?"),
-        ("modle.hidden=3", "modle", "did you mean `model`?"),
         ("cell.networks.foo.pathh=x", "cell.networks.foo.pathh", "did you mean `cell.networks.foo.path`?"),
         ("model.strength_from=[a]", "model.strength_from", "did you mean `model.activity_from`?"),
-        ("data.source.csv.conditions={}", "data.source.csv.conditions", "did you mean `data.source.csv.covariates`?"),
         ("null_models=false", "null_models", "did you mean baselines?"),
         ("split.subset.siz=3", "split.subset.siz", "did you mean `split.subset.size`?"),
-        ("data.source.insilico.modle=x", "data.source.insilico.modle", "did you mean `data.source.insilico.model`?"),
         ("paths.zzz=1", "paths.zzz", "expected: among raw, data, runs"),
     ],
 )
@@ -122,19 +119,14 @@ def test_unknown_keys_are_refused_with_a_suggestion(minimal: Path, override: str
     [
         ("trainer.epochs=many", "`trainer.epochs` has a wrong value\n  got:      many\n  expected: a valid integer"),
         ("trainer.epochs=", "`trainer.epochs` has a wrong value\n  got:      null\n  expected: a valid integer"),
-        ("data.phenotypes=fitness", "`data.phenotypes` has a wrong value"),
         ("trainer=5", "`trainer` has a wrong value\n  got:      5\n  expected: a mapping with epochs, "),
-        ("trainer=null", "`trainer` has a wrong value\n  got:      null\n  expected: a mapping with epochs, "),
-        ("split.subset=5", "`split.subset` has a wrong value\n  got:      5\n  expected: a mapping with size"),
         (
             "data.source.csv.phenotypes.a=[b]",
             "`data.source.csv.phenotypes.a` has a wrong value\n  got:      ['b']\n  expected: a valid string",
         ),
-        ("trainer.accumulate_grad_batches={a: 2}", "`trainer.accumulate_grad_batches.a` has a wrong value"),
         ("seed=${nowhere}", "`seed` has a wrong value\n  got:      Interpolation key 'nowhere' not found"),
         ("data.phenotypes=[a", "override `data.phenotypes`: its value is not YAML\n  got:      data.phenotypes=[a"),
         ("seed", "an override is not of the form key=value\n  got:      seed"),
-        ("model..hidden=3", "an override is not of the form key=value"),
         (
             "data.source.csv.genes=KO",
             "`data.source.csv.genes` has a wrong value\n  got:      KO\n  expected: a list, e.g. [KO]",

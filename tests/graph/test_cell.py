@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ import cobra
 import numpy as np
 import pytest
 
-from dglcell.errors import ConfigError, DglcellError, GraphError, MissingDependencyError
+from dglcell.errors import DglcellError, GraphError
 from dglcell.graph.catalogue import NetworkConfig
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.cell_graph import CellGraph, Edges
@@ -133,16 +132,12 @@ NET = {"path": "n.csv", "columns": ["a", "b"]}
         ({}, "`cell` is empty"),
         ({"networks": {"net": NET}, "genes": "model"}, "`cell.genes: model` needs `cell.model`"),
         ({"model": "mini", "derived": ["neighbours"]}, "`cell.derived` names no relation"),
-        ({"networks": {"net": NET}, "derived": ["isoenzyme"]}, "`cell.derived` needs `cell.model`"),
         ({"model": "mini", "metabolism": False}, "`cell` gives no relations"),
-        ({"networks": {"net": {"path": ""}}}, "`cell.networks.net.path` is not set"),
         ({"networks": {"Net": NET}}, "cell.networks.Net: 'Net' cannot name a relation"),
         ({"networks": {"train": NET}}, "the relation name 'train' is taken"),
-        ({"networks": {"converts": NET}}, "the relation name 'converts' is taken"),
         ({"model": "mini", "genes": "all"}, "`cell.genes` is neither a choice nor a file"),
         ({"networks": {"net": NET}}, "raw file 'n.csv' not found"),
         ({"model": "mini", "derived": ["metabolic_neighbour"], "currency": ["atp"]}, "unknown name 'atp'"),
-        ({"model": "mini", "aliases": "nowhere.tsv"}, "raw file 'nowhere.tsv' not found"),
     ],
 )
 def test_bad_configurations(keys: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -150,11 +145,6 @@ def test_bad_configurations(keys: dict[str, Any], message: str, tmp_path: Path) 
     with pytest.raises(DglcellError) as caught:
         build_cell(CellConfig(networks=networks, **keys), raw=str(tmp_path))
     assert message in str(caught.value)
-
-
-def test_validation_reads_no_file() -> None:
-    with pytest.raises(ConfigError, match=r"`my\.cell\.networks\.net\.columns`"):
-        CellConfig(networks={"net": NetworkConfig(path="missing.csv")}).validate("my.cell")
 
 
 @pytest.mark.raw
@@ -183,23 +173,6 @@ def test_yeast_cell(raw: Path) -> None:
     assert np.array_equal(there.dst, back.dst)
 
 
-@pytest.mark.raw
-def test_table_with_a_relation_column_and_prefix(raw: Path) -> None:
-    """STRING 11.0 actions: 769,028 rows, seven modes, every pair in both directions and often repeated."""
-    network = NetworkConfig(
-        path="networks/string_v11_0_actions.txt.gz",
-        columns=["item_id_a", "item_id_b"],
-        relation_column="mode",
-        strip_prefix="4932.",
-    )
-    cell = build_cell(CellConfig(networks={"actions": network}), raw=str(raw))
-    assert len(cell.genes) == 5288
-    assert len(cell.relations) == 7
-    counts = cell.provenance["networks"]["actions"]["relations"]
-    assert sum(relation["rows"] for relation in counts.values()) == 769_028
-    assert len(cell.edges(gene_relation("actions_binding"))) == 208_966
-
-
 @pytest.fixture
 def small() -> CellGraph:
     """Return two genes and a reaction, one relation with weights."""
@@ -216,15 +189,6 @@ def test_cells_become_tables_of_names(small: CellGraph) -> None:
     assert frame.source.tolist() == ["b", "b", "a"]
     assert frame.target.tolist() == ["r", "a", "b"]
     assert frame.weight.tolist()[1:] == [2.0, 0.5]
-
-
-def test_a_package_that_is_missing_is_named(small: CellGraph, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.split(".")[0] == "torch_geometric"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(sys, "path", [])
-    monkeypatch.setattr(sys, "path_importer_cache", {})
-    with pytest.raises(MissingDependencyError, match=r"needs the package 'torch_geometric'\n.*pip install torch_geom"):
-        small.to_pyg()
 
 
 def pairs(name: str, metabolism: Metabolism, currency: Currency | None = None) -> set[tuple[str, str]]:

@@ -58,18 +58,14 @@ def rule_of(path: str) -> tuple[str, list[str]]:
 @pytest.mark.parametrize(
     ("rule", "read", "genes"),
     [
-        ("g3 & g4", "g3 and g4", "g1 g3 g4"),
         ("(g3 & g4) | g5", "(g3 and g4) or g5", "g1 g3 g4 g5"),
         ("g3|g4", "g3 or g4", "g1 g3 g4"),
         ("fig|83333.1.peg.1 or fig|83333.1.peg.2", "fig|83333.1.peg.1 or fig|83333.1.peg.2",
          "fig|83333.1.peg.1 fig|83333.1.peg.2 g1"),
-        ("(fig|1.2.peg.1|fig|1.2.rna.2)", "fig|1.2.peg.1 or fig|1.2.rna.2", "fig|1.2.peg.1 fig|1.2.rna.2 g1"),
         ("gi|16128336|ref|NP_414885.1| and g3", "gi|16128336|ref|NP_414885.1| and g3",
          "g1 g3 gi|16128336|ref|NP_414885.1|"),
-        ("sp|P0A796|PFKA_ECOLI or g3", "sp|P0A796|PFKA_ECOLI or g3", "g1 g3 sp|P0A796|PFKA_ECOLI"),
         ("((g3 or g4) or (g5 or g6)) and g7", "(g3 or g4 or g5 or g6) and g7", "g1 g3 g4 g5 g6 g7"),
         ("()", "", "g1"),
-        (" ", "", "g1"),
         ("SPONT", "", "g1"),
         ("g3 and s0001", "g3", "g1 g3"),
         ("g3 or (g4 and spontaneous)", "g3 or g4", "g1 g3 g4"),
@@ -108,20 +104,15 @@ def test_names_that_are_no_genes_leave_with_a_warning(saved: Saved, caplog: pyte
     ("keys", "words"),
     [
         ({"rule": "g3, g4"}, ["1 gene rules cannot be parsed", "reaction AB: g3, g4", "joined by 'and', 'or'"]),
-        ({"rule": "g3 + g4"}, ["reaction AB: g3 + g4"]),
         ({"rule": "AND(g3, g4)"}, ["reaction AB: AND(g3, g4)"]),
-        ({"rule": "not g3"}, ["reaction AB: not g3"]),
         ({"rule": "g3 g4"}, ["reaction AB: g3 g4"]),
         ({"rule": "(g3 or g4"}, ["reaction AB: (g3 or g4"]),
-        ({"rule": "(g3 or) g4"}, ["reaction AB: (g3 or) g4"]),
         (
             {"lower_bound": 10.0, "upper_bound": 0.0},
             ["reaction 'AB' cannot be read", "(10.0 <= 0.0)", "mend the reaction"],
         ),
         ({"lower_bound": None}, ["reaction 'AB' cannot be read", "NoneType"]),
-        ({"upper_bound": "many"}, ["reaction 'AB' cannot be read", "many"]),
         ({"metabolites": {"nowhere_c": 1}}, ["reaction 'AB' cannot be read", "nowhere_c"]),
-        ({"metabolites": {"a_c": None}}, ["reaction 'AB'"]),
         ({"rule": "kb|g.1 or g3", "genes": "g1 kb|g.1"}, ["genes have a '|'", "kb|g.1; the rule of reaction AB"]),
     ],
 )
@@ -139,8 +130,7 @@ def sbml(saved: Saved, tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("encoding", "declared"),
-    [("latin-1", "ISO-8859-1"), ("utf-16", "UTF-16"), ("utf-8-sig", "UTF-8"), ("utf-8", "UTF-8")],
+    ("encoding", "declared"), [("latin-1", "ISO-8859-1"), ("utf-16", "UTF-16"), ("utf-8-sig", "UTF-8")]
 )
 def test_xml_says_its_own_encoding(sbml: str, tmp_path: Path, encoding: str, declared: str) -> None:
     text = sbml.replace('encoding="UTF-8"', f'encoding="{declared}"').replace('name="b_c"', 'name="bé"')
@@ -208,13 +198,9 @@ GENES = Vocabulary.of(["b0001", "b0002", "b0003", "YDL133C", "YDL133C-A", "ADE5,
     ("names", "said"),
     [
         (["b0001,b0002", "b0002,b0003"], "in place of ','"),
-        (["b0001 + b0002"], "in place of '+'"),
-        (["b0001_b0002"], "in place of '_'"),
         (["b0001 b0002"], "in place of ' '"),
         (["B0001/b0003"], "in place of '/'"),
         (["511145.b0001", "511145.b0002"], "every name begins with '511145.': set `net.strip_prefix: \"511145.\"`"),
-        (["eco:b0001"], "begins with 'eco:'"),
-        (["Δb0001", "Δb0003"], "begins with 'Δ'"),
         (["b0001_dma12"], "ends with '_dma12'"),
         (["G_b0001.1", "G_b0002.1"], "begins with 'G_' and ends with '.1'"),
         (["b0001_dma1", "b0002_dma2"], "as 'b0001_dma1' does"),
@@ -234,12 +220,9 @@ def test_ways_out_for_names_that_never_meet(names: list[str], said: str) -> None
     ("text", "genes"),
     [
         ("b0001,b0002", "b0001 b0002"),
-        ("ADE5,7", "ADE5,7"),
         ("ade5,7", "ade5,7"),
-        ("ADE5,7:0.3 b0001", "ADE5,7:0.3 b0001"),
         ("b0001,ADE5,7,b0002;b0003", "b0001 ADE5,7 b0002 b0003"),
         ("b0001, b0002,,b0009", "b0001 b0002 b0009"),
-        ("ADE5,8", "ADE5 8"),
     ],
 )
 def test_known_names_may_have_commas(text: str, genes: str) -> None:
