@@ -19,7 +19,7 @@ from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeErro
 from dglcell.explain.tables import explain, split
 from dglcell.graph.cell import build_cell, read_cell
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.edge_targets import EDGES
+from dglcell.graph.schema import EDGES
 from dglcell.machine.devices import check_device
 from dglcell.metrics import ResultRow
 from dglcell.prediction import UNKNOWN

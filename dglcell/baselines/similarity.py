@@ -16,8 +16,8 @@ from dglcell.data.strains import Strains
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.gene_space import SIMILAR
 from dglcell.graph.metabolism import whole_reactions
+from dglcell.graph.resident import SteadyState
 from dglcell.graph.schema import CATALYSES, CONVERTS, GENE, METABOLITE, REACTION, gene_relation
-from dglcell.graph.steady_state import SteadyState
 
 STEPS = 3
 MOST_EXACT = 2048

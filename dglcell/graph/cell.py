@@ -21,8 +21,7 @@ from dglcell.files.untrusted import Sha256, UnreadableError, check_fields, read_
 from dglcell.graph.catalogue import GENE_SETS, NamedTable, NetworkConfig, named_table, provenance
 from dglcell.graph.cell_graph import SCHEMA_VERSION, CellGraph, Edges, Rule
 from dglcell.graph.gene_space import SimilarityConfig, similar_relations
-from dglcell.graph.media import MediaChanges
-from dglcell.graph.metabolism import CURRENCY_DEGREE, DERIVED, Currency, Metabolism, derived_edges
+from dglcell.graph.metabolism import CURRENCY_DEGREE, DERIVED, Currency, MediaChanges, Metabolism, derived_edges
 from dglcell.graph.names import add_names, refuse_names, warn_of_strangers
 from dglcell.graph.networks import Network, network_edges, read_network
 from dglcell.graph.schema import (
@@ -255,7 +254,7 @@ def _assemble(
 
 
 def _blocked(cell: CellGraph) -> Derivation:
-    from dglcell.graph.steady_state import SteadyState  # here, so that a cell graph is read without torch
+    from dglcell.graph.resident import SteadyState  # here, so that a cell graph is read without torch
 
     return SteadyState.of(cell)
 

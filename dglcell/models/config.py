@@ -20,8 +20,7 @@ from dglcell.checks import (
     read_section,
 )
 from dglcell.errors import ConfigError, did_you_mean, listing
-from dglcell.graph.edge_targets import EDGES
-from dglcell.graph.schema import GENE, NODE_TYPES
+from dglcell.graph.schema import EDGES, GENE, NODE_TYPES
 from dglcell.kernels import KERNEL_NAMES
 from dglcell.nn.config import (
     AUTO_LINK,

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from dglcell.checks import AN_ACTIVITY, no_activities
 from dglcell.errors import GenotypeError, did_you_mean, listing
-from dglcell.graph.edge_targets import EdgeTarget, read_edge_targets
 from dglcell.graph.resident_graph import ResidentGraph, ranges
-from dglcell.graph.schema import Relation
+from dglcell.graph.schema import EdgeTarget, Relation, read_edge_targets
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,9 +10,8 @@ from torch import Tensor
 
 from dglcell.errors import GenotypeError, did_you_mean, listing
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.edge_targets import EdgeTarget
 from dglcell.graph.resident_graph import import_dgl
-from dglcell.graph.schema import Relation
+from dglcell.graph.schema import EdgeTarget, Relation
 from dglcell.perturbation.edge_perturbation import EdgeChanges, EdgePerturbations, relation_of
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.perturb import perturb as perturb_batch

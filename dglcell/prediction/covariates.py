@@ -15,7 +15,7 @@ from dglcell.data.sources.source import Work
 from dglcell.data.strains import Strains
 from dglcell.data.table import Issue, Rows, in_one_line
 from dglcell.errors import DataError, GenotypeError, closest, did_you_mean, listing
-from dglcell.graph.edge_targets import EDGES, edge_text
+from dglcell.graph.schema import EDGES, edge_text
 from dglcell.training.checkpoint import Trained
 
 Seen = Mapping[str, Sequence[str]]

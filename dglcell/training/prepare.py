@@ -26,10 +26,10 @@ from dglcell.errors import CheckpointError, ConfigError, DataError, listing
 from dglcell.files.atomic import canonical_hash, clear_abandoned, find_raw, only_writer, sha256_file
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.edge_targets import EDGES
 from dglcell.graph.features import WILD_TYPE, read_features, wild_type_features
 from dglcell.graph.model_files import read_model
 from dglcell.graph.resident import ResidentCell
+from dglcell.graph.schema import EDGES
 from dglcell.models.terms.covariates import in_media, media_table
 from dglcell.models.terms.measured import blocked_reactions
 from dglcell.perturbation.edge_perturbation import EdgePerturbations

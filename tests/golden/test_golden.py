@@ -21,9 +21,8 @@ from dglcell.data.split import make_split
 from dglcell.data.strains import Strains
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.resident import ResidentCell
+from dglcell.graph.resident import ResidentCell, SteadyState
 from dglcell.graph.schema import REACTION
-from dglcell.graph.steady_state import SteadyState
 from dglcell.models.config import DangoConfig, HeteroCellConfig, ModelConfig, SetOperatorConfig
 from dglcell.models.model import count_parameters, make_model
 from dglcell.perturbation.genotype import GenotypeBatch

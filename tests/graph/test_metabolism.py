@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.errors import ConfigError, GraphError
-from dglcell.graph.media import Media
-from dglcell.graph.metabolism import Metabolism, enzyme_complexes
+from dglcell.graph.metabolism import Media, Metabolism, enzyme_complexes
 
 GENES = [f"g{i}" for i in range(7)]
 

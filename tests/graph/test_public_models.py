@@ -15,8 +15,7 @@ from dglcell.cli.explain import genes_in
 from dglcell.errors import DglcellError
 from dglcell.graph.catalogue import NetworkConfig
 from dglcell.graph.cell import CellConfig, build_cell
-from dglcell.graph.media import Media
-from dglcell.graph.metabolism import Metabolism, derived_edges
+from dglcell.graph.metabolism import Media, Metabolism, derived_edges
 from dglcell.graph.model_files import is_no_gene, read_model
 from dglcell.graph.names import way_out
 from dglcell.graph.vocabulary import Vocabulary

@@ -19,8 +19,7 @@ from dglcell.errors import ConfigError, GraphError
 from dglcell.graph.catalogue import NetworkConfig
 from dglcell.graph.cell import CellConfig, build_cell, read_cell, save_cell
 from dglcell.graph.metabolism import model_reaction
-from dglcell.graph.resident import ResidentCell
-from dglcell.graph.steady_state import SteadyState
+from dglcell.graph.resident import ResidentCell, SteadyState
 from dglcell.models.cell_model import HeteroCell
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.terms.measured import blocked_reactions

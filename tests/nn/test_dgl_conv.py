@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from dglcell.errors import ConfigError
-from dglcell.graph.edge_targets import EdgeTarget
-from dglcell.graph.schema import Relation
+from dglcell.graph.schema import EdgeTarget, Relation
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.model import make_model
 from dglcell.nn.convolutions import SAGEConv

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dglcell.errors import ConfigError, GenotypeError
-from dglcell.graph.edge_targets import EdgeTarget, edge_text, read_edge_targets
+from dglcell.graph.schema import EdgeTarget, edge_text, read_edge_targets
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.models.config import HeteroCellConfig
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES

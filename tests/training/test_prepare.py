@@ -14,9 +14,8 @@ from dglcell.config.experiment import Config
 from dglcell.config.read import load_config
 from dglcell.data.columns import BLOCKED, Column
 from dglcell.errors import DataError
-from dglcell.graph.resident import ResidentCell
+from dglcell.graph.resident import ResidentCell, SteadyState
 from dglcell.graph.schema import REACTION
-from dglcell.graph.steady_state import SteadyState
 from dglcell.models.terms.measured import blocked_reactions
 from dglcell.perturbation.sent import keep_masks
 from dglcell.runs.directory import RunDirectory

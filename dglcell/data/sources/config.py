@@ -9,7 +9,7 @@ from dglcell.checks import LARGEST_INTEGER, LEAST_ACTIVITY, Rule, Seed, Workers,
 from dglcell.data.columns import MEDIUM
 from dglcell.data.sources.guides import GuideConfig
 from dglcell.errors import ConfigError, listing
-from dglcell.graph.media import MediaChanges, check_media
+from dglcell.graph.metabolism import MediaChanges, check_media
 
 DECIMALS = (".", ",")
 Missing = Annotated[str, one_of("refuse", "drop")]

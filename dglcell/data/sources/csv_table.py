@@ -19,8 +19,8 @@ from dglcell.data.strains import Strains
 from dglcell.data.table import Issue, IssuesError, Numbers, Rows, by_text, in_one_line, number_issues, read_numbers
 from dglcell.errors import DataError, GenotypeError, listing
 from dglcell.files.atomic import find_raw, sha256_file
-from dglcell.graph.edge_targets import EDGES, NO_EDGES, edge_text
 from dglcell.graph.names import named_aliases
+from dglcell.graph.schema import EDGES, NO_EDGES, edge_text
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 
 

@@ -30,7 +30,7 @@ from dglcell.data.sources.source import Simulator, Work
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, GraphError, count, listing
 from dglcell.files.atomic import atomic_file
-from dglcell.graph.media import Media
+from dglcell.graph.metabolism import Media
 from dglcell.graph.model_files import locate_model, read_model
 from dglcell.graph.names import model_aliases
 from dglcell.graph.vocabulary import Vocabulary

@@ -34,7 +34,7 @@ from dglcell.data.sources.growth import Fitness, Growth, KnockoutRules, digenic,
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, count, listing
 from dglcell.files.atomic import sha256_file
-from dglcell.graph.media import Media
+from dglcell.graph.metabolism import Media
 from dglcell.graph.model_files import locate_model, read_model
 
 if TYPE_CHECKING:

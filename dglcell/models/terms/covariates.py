@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from dglcell.data.columns import MEDIUM
 from dglcell.errors import ConfigError, DataError, GenotypeError, did_you_mean, listing
-from dglcell.graph.edge_targets import EDGES
 from dglcell.graph.resident import ResidentCell
+from dglcell.graph.schema import EDGES
 from dglcell.models.config import CovariatesConfig
 from dglcell.models.terms.term import Seen, Surroundings, Term, Training
 from dglcell.nn.blocks import mlp
