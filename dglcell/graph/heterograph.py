@@ -76,7 +76,7 @@ def _vocabulary(node_type: str, names: Iterable[object]) -> Vocabulary:
 def _of_dgl(graph: Any) -> Heterograph:
     if graph.is_block:
         do = "give the graph that it was sampled from"
-        raise GraphError("a block of sampled neighbours is no whole graph", expected=ACCEPTED, do=do)
+        raise GraphError("a block of sampled neighbours is no whole graph", got="a block of DGL", do=do)
     if graph.batch_size > 1:
         what, do = "a batch of graphs is no single graph", "make a `CellGraph` of each graph of `dgl.unbatch(graph)`"
         raise GraphError(what, got=f"a batch of {graph.batch_size} graphs", do=do)

@@ -250,11 +250,11 @@ def test_columns_are_standardised_and_rows_of_length_one_in_any_form(tmp_path: P
     ("content", "message"),
     [
         ("gene,x\na,1\n", r"'x.csv' lacks too many genes .*\n  got:      75% are missing.*\n  expected: at most 50%"),
-        ("gene,x\na,1\nb,nan\nc,2\n", r"'x.csv' has numbers that are not finite\n  got:      b\n"),
+        ("gene,x\na,1\nb,nan\nc,2\n", r"'x.csv' has numbers that are not finite\n  got:      b"),
         ("gene,x\na,1,2\nb,1,3\nc,2,4\n", r"'x.csv' cannot be read"),
         ("gene,x\na,1\nb,high\nc,2\n", r"'x.csv' cannot be read\n.*\n  expected: a name and equally many numbers"),
         ("gene\na\nb\nc\n", r"'x.csv' has no vector for each name"),
-        ("gene,x\na,1\na,2\nb,1\n", r"'x.csv' has names twice\n  got:      a\n"),
+        ("gene,x\na,1\na,2\nb,1\n", r"'x.csv' has names twice\n  got:      a"),
     ],
 )
 def test_a_table_that_is_not_right_is_refused(tmp_path: Path, content: str, message: str) -> None:
