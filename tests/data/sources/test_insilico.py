@@ -33,8 +33,6 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"pairs": "some"}, r"`data.source.insilico.pairs` is not an amount\n.*some\n.*all, none or a positive number"),
     ({"triples": "0"}, "`data.source.insilico.triples` is not an amount"),
     ({"tolerance": 0.0}, "`data.source.insilico.tolerance` must be positive"),
-    ({"time_limit": -1.0}, "`data.source.insilico.time_limit` must be positive"),
-    ({"processes": -1}, "`data.source.insilico.processes` is negative"),
     ({"singles": False, "pairs": "none", "triples": "none"}, "the in-silico screen has no strains"),
     ({"activities": [0.0, 1.5]}, r"`data.source.insilico.activities` holds a number that is no activity of a screen"),
     ({"activities": [-0.5]}, r"no activity of a screen\n  got:      -0.5\n.*0 for a deletion, or 1e-06 to 1"),

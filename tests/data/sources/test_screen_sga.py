@@ -122,25 +122,6 @@ def test_kuzmin2018_by_kind_with_controls_as_double_mutants(kuzmin2018: Path, mo
     assert any("10.1126/science.aao1729" in url for url in table.provenance.urls)
 
 
-Count = tuple[str, int]
-
-
-@pytest.mark.parametrize(
-    ("options", "strains", "count"),
-    [
-        ({"kind": "trigenic"}, [[A, B, C], [E, B, D]], ("rows_of_another_kind", 4)),
-        ({"deletions_only": True}, [[A, C], [A, B, C], [A, HO]], ("rows_with_other_alleles", 3)),
-    ],
-)
-def test_kuzmin2018_filters(
-    kuzmin2018: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, object], strains: object, count: Count
-) -> None:
-    table = read("kuzmin2018", kuzmin2018, monkeypatch, **options)
-    assert table.genotypes == strains
-    assert ("digenic_interaction" in table.phenotypes) == ("kind" not in options)
-    assert table.provenance.counts[count[0]] == count[1]
-
-
 def test_rows_that_are_neither_digenic_nor_trigenic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [*ROWS2018, kuzmin(f"{A}+{HO}_tm1", "a+hoΔ", f"{C}_dma1", "c", "quad", 0.1, 0.1, 1, 0.1)]
     write_zip(tmp_path / "interactions" / "aao1729_data_s1.zip", {"aao1729_data_s1.tsv": text(sga.KUZMIN2018, rows)})
@@ -238,21 +219,30 @@ def test_costanzo2016_all_tables(costanzo2016: Path, monkeypatch: pytest.MonkeyP
 ALL = [[A, B], [A, C], [E, A], [A, D], [E, D], [C, D]]
 
 
-@pytest.mark.parametrize(
-    ("options", "strains", "count"),
-    [
-        ({"temperature": 26}, [[A, C], [E, A], [A, D]], ("rows_of_another_array", 8)),
-        ({"deletions_only": True}, [[A, B], [A, C]], ("rows_with_other_alleles", 6)),
-        ({"tables": ["DAmP", "ExE"]}, [[E, D], [C, D]], ("rows", 2)),
-    ],
-)
-def test_costanzo2016_filters(
-    costanzo2016: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, object], strains: object, count: Count
+FILTERS: list[tuple[str, dict[str, object], list[list[str]], tuple[str, int]]] = [
+    ("kuzmin2018", {"kind": "trigenic"}, [[A, B, C], [E, B, D]], ("rows_of_another_kind", 4)),
+    ("kuzmin2018", {"deletions_only": True}, [[A, C], [A, B, C], [A, HO]], ("rows_with_other_alleles", 3)),
+    ("costanzo2016", {"temperature": 26}, [[A, C], [E, A], [A, D]], ("rows_of_another_array", 8)),
+    ("costanzo2016", {"deletions_only": True}, [[A, B], [A, C]], ("rows_with_other_alleles", 6)),
+    ("costanzo2016", {"tables": ["DAmP", "ExE"]}, [[E, D], [C, D]], ("rows", 2)),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "strains", "count"), FILTERS)
+def test_rows_are_chosen(
+    name: str,
+    options: dict[str, object],
+    strains: list[list[str]],
+    count: tuple[str, int],
+    kuzmin2018: Path,
+    costanzo2016: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    table = read("costanzo2016", costanzo2016, monkeypatch, **options)
+    table = read(name, kuzmin2018, monkeypatch, **options)  # both are in one folder
     assert table.genotypes == strains
     assert table.provenance.counts[count[0]] == count[1]
-    assert set(table.names) == {gene for strain in table.genotypes for gene in strain}
+    assert set(table.names) == {gene for strain in strains for gene in strain}
+    assert ("digenic_interaction" in table.phenotypes) == ("kind" not in options)
 
 
 # Tables: what is read, however it is packed, and what is refused.
