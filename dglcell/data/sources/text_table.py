@@ -192,7 +192,8 @@ def _sheet(path: Path) -> Numbered:
     from python_calamine import CalamineError, CalamineWorkbook
 
     content, size = path.read_bytes(), 0
-    with suppress(zipfile.BadZipFile), zipfile.ZipFile(io.BytesIO(content)) as parts:  # the reader says what else it is
+    broken = (zipfile.BadZipFile, NotImplementedError, ValueError, LookupError, RuntimeError)
+    with suppress(*broken), zipfile.ZipFile(io.BytesIO(content)) as parts:  # the reader says what else it is
         size = sum(part.file_size for part in parts.infolist())
     if size > BOMB_BYTES:
         raise DataError(f"'{path.name}' is no spreadsheet", got=f"its parts unpack to {size:,} bytes", do=SAVE)
@@ -202,7 +203,7 @@ def _sheet(path: Path) -> Numbered:
         cells = [list(map(written_as, row)) for row in book.get_sheet_by_index(0).to_python(skip_empty_area=False)]
     except BaseException as error:
         # What the reader cannot bear ends as a panic, which is no `Exception`.
-        known = (*DAMAGE, CalamineError, zipfile.BadZipFile, ElementTree.ParseError, LookupError, ValueError)
+        known = (*DAMAGE, *broken, CalamineError, ElementTree.ParseError)
         if isinstance(error, DataError) or not (isinstance(error, known) or type(error).__name__ == "PanicException"):
             raise
         raise DataError(f"'{path.name}' is no spreadsheet", got=str(error), do=SAVE) from error
@@ -251,9 +252,9 @@ def _filled(content: bytes) -> Iterator[tuple[int, int, str, str]]:
     """Yield row, column and place of the cells that are filled or merged, and what is wrong; empty where nothing is."""
     with zipfile.ZipFile(io.BytesIO(content)) as book:
         sheet = ElementTree.fromstring(book.read("xl/workbook.xml")).find(".//{*}sheet")
-        wanted = next(value for key, value in sheet.items() if key.endswith("}id"))  # type: ignore[union-attr]
+        named = [] if sheet is None else [value for key, value in sheet.items() if key.endswith("}id")]
         relations = ElementTree.fromstring(book.read("xl/_rels/workbook.xml.rels"))
-        target = next(one.attrib["Target"] for one in relations if one.get("Id") == wanted)
+        target = {one.get("Id"): one.get("Target", "") for one in relations}[named[0]]
         row = 0
         with book.open(posixpath.normpath(posixpath.join("/xl", target)).lstrip("/")) as file:
             for _, element in ElementTree.iterparse(file):
