@@ -50,11 +50,9 @@ def named(name: str) -> list[PublishedFile]:
         return _once(LABORATORIES[name].files)
     known = published()
     if name not in known:
-        raise ConfigError(
-            f"no data source is called '{name}' that has raw files",
-            expected=f"one of {', '.join(LABORATORIES)}; or the path of a published file such as {next(iter(known))}",
-            do="see `dglcell data list`",
-        )
+        what, screens = f"no data source is called '{name}' that has raw files", ", ".join(LABORATORIES)
+        expected = f"one of {screens}; or the path of a published file such as {next(iter(known))}"
+        raise ConfigError(what, expected=expected, do="see `dglcell data list`")
     return [known[name]]
 
 

@@ -23,8 +23,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("dglcell")
 
 
-def named_aliases(name: str, raw: str | None = None) -> tuple[AliasTable, Path]:
-    """Return other names of genes of a gene set of the catalogue, a metabolic model or a table, and their file."""
+def named_aliases(name: str | None, raw: str | None = None) -> tuple[AliasTable, Path | None]:
+    """Return other names of genes of a gene set of the catalogue, a metabolic model or a table, and their file.
+
+    There are none where ``name`` is None.
+    """
+    if name is None:
+        return AliasTable(), None
     if name in GENE_SETS:
         path = GENE_SETS[name].file.find(raw).path
         genes = GENE_SETS[name].read(path)

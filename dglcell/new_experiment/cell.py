@@ -144,7 +144,7 @@ def with_catalogue(cell: CellGraph, unknown: Sequence[str], wanted: Wanted) -> t
             _download([lacking[1]], why, wanted)
         cell = cell.with_genes(add_names(cell.genes, [cell.genes.others], wanted.raw)[0])
     with suppress(DataError):
-        return cell, AliasTable() if listed is None else named_aliases(listed, wanted.raw)[0]
+        return cell, named_aliases(listed, wanted.raw)[0]
     return cell, AliasTable()
 
 

@@ -21,7 +21,7 @@ from dglcell.errors import ConfigError, DataError, count, listing
 from dglcell.files.atomic import atomic_file, find_raw
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.names import named_aliases, way_out
-from dglcell.graph.vocabulary import AliasTable, form_of
+from dglcell.graph.vocabulary import form_of
 from dglcell.new_experiment.cell import Wanted, choose_aliases, names_to_fetch, with_catalogue
 from dglcell.new_experiment.columns import ALLELES, about_words, find_columns
 from dglcell.new_experiment.settings import OTHER_CELL
@@ -55,7 +55,7 @@ def read_own_table(wanted: Wanted, cell: CellGraph) -> OwnTable:
     config, notes = find_columns(rows, wanted, cell.genes)
     if not config.genes:
         notes.insert(0, ALL_WILD_TYPE)
-    aliases = AliasTable() if wanted.aliases is None else named_aliases(wanted.aliases, wanted.raw)[0]
+    aliases = named_aliases(wanted.aliases, wanted.raw)[0]
     found = find_measured(rows, config, aliases, cell.genes)
     if wanted.aliases is None and (unknown := found.changes.unknown(cell.genes)):
         cell, aliases = with_catalogue(cell, unknown, wanted)

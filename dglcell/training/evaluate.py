@@ -18,12 +18,12 @@ from torch import Tensor
 from dglcell.config.experiment import Config
 from dglcell.data.changes import ACTIVITIES, LEARNED_ACTIVITIES, read_changes
 from dglcell.data.config import ALIKE_EVERYWHERE
-from dglcell.data.sources.csv_table import find_aliases
 from dglcell.data.sources.text_table import read_rows
 from dglcell.data.strains import Strains
 from dglcell.data.table import REGRESSION
 from dglcell.errors import ConfigError, DglcellError
 from dglcell.files.atomic import atomic_file, find_raw, no_formula, shortest, write_json
+from dglcell.graph.names import named_aliases
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.machine.devices import device_here, threads
 from dglcell.metrics import ResultRow, json_safe
@@ -99,7 +99,7 @@ def own_names(config: Config, genes: Vocabulary) -> dict[str, str]:
         return {}
     try:
         rows = read_rows(find_raw(source.csv.path, config.paths.raw))
-        aliases, _ = find_aliases(source.csv.aliases, config.paths.raw)
+        aliases, _ = named_aliases(source.csv.aliases, config.paths.raw)
         meant = read_changes(rows, source.csv.genes, (), aliases, genes).meant
     except DglcellError as error:
         log.info("standard names of genes are used: %s", str(error).partition("\n")[0])

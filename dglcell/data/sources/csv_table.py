@@ -38,17 +38,7 @@ def measure_csv(config: CsvConfig, raw: str | None = None) -> Strains:
     path = find_raw(config.path, raw)
     files, parameters = {path.name: sha256_file(path)}, asdict(config)
     provenance = Provenance("csv", f"strains of {path.name}", files=files, parameters=parameters)
-    return measure_rows(read_rows(path), config, provenance, find_aliases(config.aliases, raw))
-
-
-def find_aliases(aliases: str | None, raw: str | None) -> tuple[AliasTable, Path | None]:
-    """Read the alias table of a configuration, and return it with its file.
-
-    Raises:
-        DataError: the file is not there.
-        GraphError: it is no alias table.
-    """
-    return (AliasTable(), None) if aliases is None else named_aliases(aliases, raw)
+    return measure_rows(read_rows(path), config, provenance, named_aliases(config.aliases, raw))
 
 
 class Measured(NamedTuple):
