@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import re
@@ -24,10 +25,7 @@ log = logging.getLogger("dglcell")
 
 
 def named_aliases(name: str | None, raw: str | None = None) -> tuple[AliasTable, Path | None]:
-    """Return other names of genes of a gene set of the catalogue, a metabolic model or a table, and their file.
-
-    There are none where ``name`` is None.
-    """
+    """Return other names of genes of a gene set, a metabolic model, a table or nothing (None), and their file."""
     if name is None:
         return AliasTable(), None
     if name in GENE_SETS:
@@ -56,7 +54,7 @@ def model_aliases(model: Model) -> AliasTable:
                 names.setdefault(str(accession), set()).add(gene.id)
     shown = {gene.id: gene.name.strip() for gene in model.genes if gene.name and gene.name.strip() in names}
     own = {gene.id: (gene.id,) for gene in model.genes}
-    return AliasTable({**{name: tuple(sorted(ids)) for name, ids in names.items()}, **own}, shown)
+    return AliasTable({name: tuple(sorted(ids)) for name, ids in names.items()} | own, shown)
 
 
 def names_of_model(model: str | None) -> str | None:
@@ -78,13 +76,10 @@ def add_names(genes: Vocabulary, given: Iterable[AliasTable], raw: str | None) -
 
     The file of the catalogue is used where it is in the raw folder; a cell graph can be built without it.
     """
-    others, provenance = AliasTable(), {}
-    for table in given:
-        others = others.joined(table)
+    others, provenance = functools.reduce(AliasTable.joined, given, AliasTable()), {}
     name = names_of_genes(genes)
     if name is not None:
-        source = GENE_SETS[name]
-        if source.file.is_here(raw):
+        if (source := GENE_SETS[name]).file.is_here(raw):
             found = source.file.find(raw)
             provenance = provenance_of(name, found)
             others = source.read(found.path).others.joined(others)
