@@ -78,11 +78,10 @@ def add_names(genes: Vocabulary, given: Iterable[AliasTable], raw: str | None) -
     """
     others, provenance = functools.reduce(AliasTable.joined, given, AliasTable()), {}
     name = names_of_genes(genes)
-    if name is not None:
-        if (source := GENE_SETS[name]).file.is_here(raw):
-            found = source.file.find(raw)
-            provenance = provenance_of(name, found)
-            others = source.read(found.path).others.joined(others)
+    if name is not None and (source := GENE_SETS[name]).file.is_here(raw):
+        found = source.file.find(raw)
+        provenance = provenance_of(name, found)
+        others = source.read(found.path).others.joined(others)
     return Vocabulary(genes.names, others.of_genes(genes)), provenance
 
 
