@@ -214,12 +214,12 @@ class CellModel(StrainModel):
     def _encode(self, genotypes: GenotypeBatch, kept_pass: BasePass | None, strategy: str | None = None) -> Encoded:
         """Return by how much strains differ from the base, of which ``kept_pass`` has what is already computed."""
         config, choices = self.config, self._choices()
-        execution = choices.execution(recompute=self.recomputes(genotypes.num_strains, choices))
+        choices = replace(choices, recompute=self.recomputes(genotypes.num_strains, choices))
         strategy = strategy or config.strategy
         whole = None  # the states of a cell that lacks nothing, where messages are those of the wild type
         if config.messages == "wild_type":
             whole = self.wild_type() if kept_pass is None else kept_pass.once(self.wild_type)
-        perturbed = perturb(self.cell, genotypes, strategy, config.kernel, choices, execution, kept_pass)
+        perturbed = perturb(self.cell, genotypes, strategy, config.kernel, choices, kept_pass)
         if whole is None:
             states = self.encoder(perturbed, kept_pass)
         else:

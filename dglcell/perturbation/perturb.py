@@ -16,7 +16,7 @@ from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, no_edges
 from dglcell.perturbation.attribution import Attribution, Received, active
 from dglcell.perturbation.execution import BasePass, compiler_works
 from dglcell.perturbation.sent import Kept, activities, keep_masks
-from dglcell.perturbation.states import DENSE_SHARE, DifferenceStates, Execution, Score, States
+from dglcell.perturbation.states import DifferenceStates, Execution, Score, States
 from dglcell.perturbation.strategies.dgl_graphs import EdgeMask, EdgeSubgraph, GraphStrategy
 from dglcell.perturbation.strategies.difference import Difference
 from dglcell.perturbation.strategies.node_mask import NodeMask
@@ -41,16 +41,12 @@ COMPILED_DENSE_SHARE = 0.25
 
 
 @dataclass(frozen=True)
-class Choices:
+class Choices(Execution):
     """Describe how the strains' graphs of a cell are computed; no choice changes a result beyond rounding."""
 
-    strategy: str  #: the strategy that ``auto`` stands for
+    strategy: str = "node_mask"  #: the strategy that ``auto`` stands for
     #: the kernel that ``auto`` stands for; where it is ``auto`` itself, the default of each product's device
     kernel: str = "auto"
-    compiled: bool = False  #: whether ``torch.compile`` joins the operations of layers
-    half: bool = False  #: whether the strains' differences are in bfloat16; they have the type of the base otherwise
-    #: share of all N · B rows; where more rows change, ``difference`` computes all of them
-    dense_share: float = DENSE_SHARE
 
     @classmethod
     def default(cls, device_type: str, *, of_edges: str | None = None) -> Choices:
@@ -59,11 +55,6 @@ class Choices:
         On a GPU ``node_mask`` never waits for the device; a CPU computes only rows that differ.
         """
         return cls(of_edges or ("difference" if device_type == "cpu" else "node_mask"))
-
-    def execution(self, *, recompute: bool) -> Execution:
-        """Return how rows are computed; lists, which run uncompiled, pay less often beside compiled layers."""
-        share = min(self.dense_share, COMPILED_DENSE_SHARE) if self.compiled else self.dense_share
-        return Execution(torch.bfloat16 if self.half else None, recompute, self.compiled, share)
 
     def for_run(
         self,
@@ -90,7 +81,9 @@ class Choices:
         compiles = asked and compiler_works(device_type)
         half = (compiles or (pays and one_kernel)) and multiplies_bfloat16_fast(device_type)
         half = half if precision == "auto" else precision == "bf16"
-        return replace(self, compiled=compiles, half=half)
+        # Lists, which run uncompiled, pay less often beside compiled layers.
+        share = min(self.dense_share, COMPILED_DENSE_SHARE) if compiles else self.dense_share
+        return replace(self, compiled=compiles, half=half, dense_share=share)
 
 
 def multiplies_bfloat16_fast(device_type: str) -> bool:
@@ -208,7 +201,6 @@ def perturb(
     strategy: str = "node_mask",
     kernel: str = "auto",
     choices: Choices | None = None,
-    execution: Execution | None = None,
     kept_pass: BasePass | None = None,
 ) -> PerturbedCell:
     """Return the graphs of all strains of a batch.
@@ -219,8 +211,8 @@ def perturb(
             nodes as the base.
         strategy: one of ``STRATEGIES``, or ``auto``.
         kernel: how ``node_mask`` and ``difference`` compute their products, see ``dglcell.kernels.spmm``.
-        choices: what ``auto`` stands for; the device's defaults where None.
-        execution: how ``node_mask`` and ``difference`` compute rows.
+        choices: what ``auto`` stands for, and how ``node_mask`` and ``difference`` compute rows; the device's defaults
+            where None.
         kept_pass: what ``node_mask`` and ``difference`` computed of the base for earlier batches.
 
     Raises:
@@ -262,9 +254,8 @@ def perturb(
     slots = {node_type: targets.padded() for node_type, targets in few.items()}
     kept = {t: Kept(base[t], mask, slots.get(t), activities_NB=left.get(t), whole=whole) for t, mask in keep.items()}
     kernel = choices.kernel if kernel == "auto" else kernel
-    execution = execution or Execution(dense_share=choices.dense_share)
     if strategy == "difference":
-        return PerturbedCell(Difference(graph, kept, kernel, execution, kept_pass), kept, graph)
+        return PerturbedCell(Difference(graph, kept, kernel, choices, kept_pass), kept, graph)
     if device_type not in UNSTACKED_DEVICES and active() is None:
-        execution = replace(execution, stack=True)
-    return PerturbedCell(NodeMask(graph, kept, kernel, execution, kept_pass), kept, graph)
+        choices = replace(choices, stack=True)
+    return PerturbedCell(NodeMask(graph, kept, kernel, choices, kept_pass), kept, graph)

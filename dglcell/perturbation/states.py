@@ -39,14 +39,14 @@ Addend = tuple[Callable[..., Tensor] | None, Sequence["States"]]
 """An addend is a function of rows and its arguments; None stands for one argument as it is."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Execution:
     """Describe how rows are computed; no setting changes a result beyond rounding."""
 
-    dtype: torch.dtype | None = None  #: type of differences; that of the base where None
+    half: bool = False  #: whether differences are in bfloat16; they have the type of the base otherwise
     recompute: bool = True  #: whether only the inputs of each block are kept for the backward pass
-    compile: bool = False  #: whether ``torch.compile`` makes one loop of the operations on rows
-    dense_share: float = DENSE_SHARE  #: share of listed pairs among all from which all pairs are computed
+    compiled: bool = False  #: whether ``torch.compile`` joins the operations on rows
+    dense_share: float = DENSE_SHARE  #: share of listed pairs among all N · B from which all pairs are computed
     #: whether relations with layers of the same structure are computed together, so that launches are few
     stack: bool = False
 
@@ -208,7 +208,7 @@ class DifferenceStates(States):
     @property
     def delta_dtype(self) -> torch.dtype:
         """Return the type of differences."""
-        return self.execution.dtype or self.base_NH.dtype
+        return torch.bfloat16 if self.execution.half else self.base_NH.dtype
 
     def with_difference(self, base_NH: Tensor, delta: Tensor | None, index: RowIndex | None = None) -> DifferenceStates:
         """Return other states of the same strains."""
@@ -263,7 +263,7 @@ class DifferenceStates(States):
         return self.with_difference(known, _sum_up(deltas), index)
 
     def _sum_dense(self, addends: Sequence[Addend], states: Sequence[DifferenceStates]) -> tuple[Tensor, Tensor]:
-        body = _Body(addends, states, self.execution.compile)
+        body = _Body(addends, states, self.execution.compiled)
         deltas = [None if state.delta is None else state.dense().flatten(-3, -2) for state in states]
         B = self.num_strains
         nodes = max(1, rows_in_block(self.base_NH.device) // B)
@@ -280,7 +280,7 @@ class DifferenceStates(States):
         if not indices:
             return self.with_difference(_sum_of_bases([addend]) if with_base else states[0].base_NH, None)
         index = union(indices)
-        body, bases = _Body([addend], states, self.execution.compile), [state.base_NH for state in states]
+        body, bases = _Body([addend], states, self.execution.compiled), [state.base_NH for state in states]
         deltas = [None if state.delta is None else state.at(index) for state in states]
         local, starts = index.nodes, index.starts[:-1]
         if not with_base:

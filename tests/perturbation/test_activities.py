@@ -11,8 +11,7 @@ from torch import Tensor
 
 from dglcell.errors import GenotypeError
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import perturb
-from dglcell.perturbation.states import Execution
+from dglcell.perturbation.perturb import Choices, perturb
 from dglcell.perturbation.targets import Targets
 from tests.random_cells import RandomCell, resident_cell
 
@@ -69,7 +68,9 @@ def test_means_stay_where_all_sources_weaken_alike(
     cell = resident_cell({physical: (u, v)}, {"gene": 9})
     x_NH = torch.randn(9, WIDTH, generator=torch.Generator().manual_seed(0)) + 3
     strains = GenotypeBatch.from_lists([dict.fromkeys([3, 4, 5, 6], left), {3: left}])
-    perturbed = perturb(cell, strains, strategy, execution=Execution(dtype=dtype, dense_share=1.0))
+    perturbed = perturb(
+        cell, strains, strategy, choices=Choices(strategy, half=dtype == torch.bfloat16, dense_share=1.0)
+    )
     found = perturbed.aggregate(physical, perturbed.start(x_NH), "mean").whole()[:3]
     a_BN = torch.ones(2, 9, dtype=torch.float64)
     a_BN[0, 3:7], a_BN[1, 3] = left, left

@@ -137,7 +137,7 @@ def test_a_compiled_function_of_rows_gives_the_same(known: bool) -> None:
             patch.setattr(compiled, "compiler_works", lambda device_type: False)
         found = [
             [y.detach(), *gradients(y, [*values.leaves, *layer.parameters()])]
-            for y in (start(values, 3, Execution(compile=c)).map(layer).whole() for c in (False, True))
+            for y in (start(values, 3, Execution(compiled=c)).map(layer).whole() for c in (False, True))
         ]
     agree(found[1], found[0])
 
@@ -163,7 +163,7 @@ def test_only_whole_blocks_are_compiled_and_on_a_cpu_only_those_of_training(
     monkeypatch.setattr(compiled, "COMPILED_ROWS", 27)
     values = Values(torch.randn(9, 4).double(), torch.randn(9, rows, 4).double())
     with torch.set_grad_enabled(training):
-        start(values, rows, Execution(compile=True)).map(nn.GELU())
+        start(values, rows, Execution(compiled=True)).map(nn.GELU())
     assert bool(called) == (rows * 9 >= 27 and (training or device == "gpu"))
 
 

@@ -14,7 +14,7 @@ from dglcell.kernels.rows import RowIndex, mark, pull, push, take_rows, union
 from dglcell.kernels.spmm import spmm
 from dglcell.perturbation.sent import Kept, replace_lost, sent_by
 from dglcell.perturbation.states import DifferenceStates, States
-from dglcell.perturbation.strategies.node_mask import FEW_LEFT, NodeMask
+from dglcell.perturbation.strategies.node_mask import FEW_LEFT, NodeMask, change_of_means
 
 PUSH_COST = 2.0
 """Cost of an edge when sources add to their targets, as a multiple of that when targets gather from their sources."""
@@ -28,7 +28,7 @@ class Difference(NodeMask):
     """Do what ``NodeMask`` does with lists of the pairs that differ, as long as they are few.
 
     Before the first round no pair differs; after it those next to a deletion do. Where more than a share of all pairs
-    differ (``Execution.dense_share``), all of them are computed. How many do depends on the genotypes, so that on a
+    differ (``dense_share``), all of them are computed. How many do depends on the genotypes, so that on a
     GPU each aggregation waits for the device.
     """
 
@@ -59,8 +59,7 @@ class Difference(NodeMask):
         if reduce == "mean":
             base_M1, strains_MB = self.degrees(relation, base_MH.dtype)
             base_K1, strains_K1 = base_M1[targets.nodes], strains_MB.flatten()[targets.keys].unsqueeze(1)
-            loss_K1 = (base_K1 - strains_K1) / (base_K1 * strains_K1)
-            sums_KH = sums_KH / strains_K1 + base_KH * loss_K1
+            sums_KH = change_of_means(sums_KH, base_KH, base_K1, strains_K1)
             base_MH, base_KH = base_MH / base_M1, base_KH / base_K1
             if self.kept[relation[0]].activities_NB is not None:
                 own_KH, all_K1 = self._own_listed_sums(relation, states, sources, targets)

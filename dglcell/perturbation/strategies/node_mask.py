@@ -70,9 +70,8 @@ class NodeMask:
     ) -> tuple[Tensor, Tensor]:
         """Return the base's sums or means, [M, H], and by how much those of all strains differ, [M, B, H].
 
-        With degree d of the base and d' of a strain, means differ by ``(Σ δ) / d' + (Σ b) (d − d') / (d d')``. Where
-        little is left of the sources, this would subtract nearly equal numbers and divide the rest by a small d'.
-        There the strain's mean is taken itself.
+        Where little is left of the sources, ``change_of_means`` would subtract nearly equal numbers and divide the rest
+        by a small number. There the strain's mean is taken itself.
         """
         kept = self.kept[relation[2]]
         kernel = default_kernel(base_MH.device.type) if self.kernel == "auto" else self.kernel
@@ -81,9 +80,8 @@ class NodeMask:
         sums_MBH = self._summed_differences(relation, states)
         if reduce == "mean":
             base_M1, strains_MB = self.degrees(relation, base_MH.dtype)
-            loss_MB = ((base_M1 - strains_MB) / (base_M1 * strains_MB)).to(sums_MBH.dtype).unsqueeze(-1)
-            per_edge_MB1 = (1 / strains_MB).to(sums_MBH.dtype).unsqueeze(-1)
-            sums_MBH = sums_MBH * per_edge_MB1 + base_MH.to(sums_MBH.dtype).unsqueeze(1) * loss_MB
+            degrees = base_M1.unsqueeze(1), strains_MB.unsqueeze(2)
+            sums_MBH = change_of_means(sums_MBH, base_MH.unsqueeze(1), *degrees)
             base_MH = base_MH / base_M1
             if self.kept[relation[0]].activities_NB is not None:
                 means_MBH = self._own_sums(relation, states) / strains_MB.unsqueeze(-1)
@@ -167,3 +165,9 @@ class NodeMask:
 
     def _received(self, kept: Kept, base_MH: Tensor, sums_MBH: Tensor) -> Tensor:
         return received(kept, base_MH, sums_MBH)
+
+
+def change_of_means(sums: Tensor, base: Tensor, degree: Tensor, left: Tensor) -> Tensor:
+    """Return by how much means differ, ``(Σ δ) / d' + (Σ b) (d − d') / (d d')`` with degrees d and d' that are left."""
+    loss = (degree - left) / (degree * left)
+    return sums * (1 / left).to(sums.dtype) + base.to(sums.dtype) * loss.to(sums.dtype)
