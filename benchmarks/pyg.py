@@ -21,9 +21,9 @@ from dglcell.graph.schema import GENE, Relation
 from dglcell.models.cell_model import HeteroCell
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.terms.scores import Genes, Graph
+from dglcell.nn.blocks import AttentionPooling
 from dglcell.nn.convolutions import GINConv, SAGEConv
 from dglcell.nn.hetero_layer import HeteroLayer, RelationConv
-from dglcell.nn.pooling import AttentionPooling
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.sent import keep_masks
 

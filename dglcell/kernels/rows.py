@@ -11,9 +11,11 @@ itself: callers define their own gradients, which are such products over the rev
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
@@ -22,7 +24,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dglcell.graph.resident_graph import ResidentRelation
-from dglcell.kernels.threads import run_tasks
 
 EDGES_AT_ONCE = 1 << 20
 """Edges that the plain version expands at a time."""
@@ -273,3 +274,31 @@ def _expand(
 
 def _times(x_TH: Tensor, weight_T1: Tensor | None) -> Tensor:
     return x_TH if weight_T1 is None else x_TH * weight_T1.to(x_TH.dtype)
+
+
+def run_tasks(function: Callable[..., object], tasks: Sequence[tuple[object, ...]]) -> None:
+    """Call ``function(*task)`` for every task, over as many threads as torch uses; return when all are done.
+
+    Tasks may run at once, so each must write to its own part of the result. Plain threads are used rather than those of
+    OpenMP, because a process forked after an OpenMP region dies in its next one.
+
+    Args:
+        function: e.g. a numba kernel compiled with ``nogil=True``.
+        tasks: arguments of each call.
+
+    Raises:
+        Exception: what the first task that failed has raised.
+    """
+    threads = torch.get_num_threads()
+    if threads == 1 or len(tasks) < 2:
+        for task in tasks:
+            function(*task)
+        return
+    for _ in _pool(os.getpid(), threads).map(lambda task: function(*task), tasks):
+        pass
+
+
+@lru_cache(maxsize=1)
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """Return the threads of a process; a forked child has none of its parent's."""
+    return ThreadPoolExecutor(threads, thread_name_prefix="dglcell-kernel")

@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from dglcell.errors import ConfigError, MissingDependencyError
 from dglcell.graph.resident_graph import ResidentRelation
 from dglcell.kernels import KERNEL_NAMES, triton_products
-from dglcell.kernels.threads import run_tasks
+from dglcell.kernels.rows import run_tasks
 
 log = logging.getLogger("dglcell")
 

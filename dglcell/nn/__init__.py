@@ -6,10 +6,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dglcell.nn.blocks import AttentionPooling, MeanPooling
     from dglcell.nn.convolutions import Convolution, GATv2Conv, GINConv, SAGEConv
     from dglcell.nn.dgl_conv import as_convolution
     from dglcell.nn.hetero_layer import HeteroLayer
-    from dglcell.nn.pooling import AttentionPooling, MeanPooling
 
 __all__ = [
     "AttentionPooling",
@@ -23,9 +23,9 @@ __all__ = [
 ]
 
 _MODULES = {
-    "AttentionPooling": "pooling",
+    "AttentionPooling": "blocks",
     "HeteroLayer": "hetero_layer",
-    "MeanPooling": "pooling",
+    "MeanPooling": "blocks",
     "as_convolution": "dgl_conv",
 }
 

@@ -1,4 +1,4 @@
-"""Layers whose rows one kernel computes on a GPU; tests/kernels runs the kernel by Triton's interpreter without one."""
+"""Layers and pairs of relations by kernels on a GPU; tests/kernels runs them by Triton's interpreter without one."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import Choices
 from tests.gpu.cells import STRAINS, make_cell
 from tests.gpu.devices import needs_gpu
+from tests.kernels.pairs import CASES, mixtures
 from tests.models.test_hetero_cell import small_config
 from tests.random_cells import randomise, results
 
@@ -56,3 +57,18 @@ def test_rows_of_one_kernel_equal_float64(
 def _apart(found: list[Tensor], right: list[Tensor]) -> float:
     difference = torch.cat([(x - y).flatten() for x, y in zip(found, right, strict=True)])
     return float(difference.norm() / torch.cat([x.flatten() for x in right]).norm())
+
+
+@pytest.mark.parametrize(
+    ("dtype", "most"), [(torch.float32, 1e-4), (torch.bfloat16, 0.01)], ids=["float32", "bfloat16"]
+)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_mixtures_of_pairs_are_about_as_exact_as_operations_one_by_one(
+    case: tuple[int, int, str, float], dtype: torch.dtype, most: float
+) -> None:
+    found, right, plain = mixtures(*case, dtype, "cuda")
+    again, *_ = mixtures(*case, dtype, "cuda")
+    assert all(torch.equal(one, other) for one, other in zip(found, again, strict=True)), "the same bits every time"
+    for one, other, of in zip(found, plain, right, strict=True):
+        error, of_plain = (float((x - of).norm() / of.norm().clamp(min=1e-9)) for x in (one, other))
+        assert error < 3 * of_plain + most

@@ -19,8 +19,8 @@ from dglcell.graph.resident_graph import ResidentRelation
 from dglcell.kernels import pair_error as module
 from dglcell.kernels.loops_numba import jit
 from dglcell.kernels.pair_error import pair_error
+from dglcell.kernels.rows import run_tasks
 from dglcell.kernels.spmm import KERNELS
-from dglcell.kernels.threads import run_tasks
 from tests.examples import examples
 
 spmm_tiled = KERNELS["tiled"]

@@ -24,8 +24,7 @@ from dglcell.perturbation.perturb import Choices
 from tests.examples import examples
 from tests.gpu.devices import as_on_a_gpu, needs_gpu
 from tests.models.plain_network import left_of, plain_forward
-from tests.perturbation.states_of import DENSE_SHARES, ENGINES, Engine, agree
-from tests.perturbation.test_activities import Strain, batch_of, strains_of
+from tests.perturbation.states_of import DENSE_SHARES, ENGINES, Engine, Strain, agree, batch_of, strains_of
 from tests.random_cells import RandomCell, genotypes_of, random_cells, randomise, resident_cell, results
 
 CPU, GPU_PATHS, GPU = "cpu", "as on a gpu", "cuda"

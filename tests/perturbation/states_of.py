@@ -22,6 +22,7 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.states import DifferenceStates, States, WholeStates
 from dglcell.perturbation.strategies import difference
+from dglcell.perturbation.targets import Targets
 from tests.random_cells import RandomCell, genotypes_of
 
 TOLERANCE = {"atol": 1e-10, "rtol": 1e-10}
@@ -144,3 +145,40 @@ class LargestResult(TorchDispatchMode):
             if isinstance(x, Tensor) and x.untyped_storage().data_ptr() not in held:
                 self.largest = max(self.largest, x.untyped_storage().nbytes() // x.element_size(), prod(x.shape))
         return out
+
+
+Strain = dict[int, Tensor]
+"""Gene or reaction → its activity, a scalar of which gradients can be taken."""
+
+
+def amount(draw: Any, special: bool) -> Tensor:
+    """Return an activity; 0 and 1 only where ``special``, as gradients there are of one side."""
+    values = st.floats(0.05, 2.0).filter(lambda x: x != 1)
+    drawn = draw(st.one_of(st.sampled_from([0.0, 1.0]), values) if special else values)
+    return torch.tensor(drawn, dtype=torch.float64, requires_grad=True)
+
+
+@st.composite
+def strains_of(draw: Any, cell: RandomCell, special: bool) -> tuple[list[Strain], list[Strain]]:
+    """Weakened genes, and weakened reactions, of a few strains; different numbers, so that no two genes tie."""
+    genes, reactions = [], []
+    for _ in range(draw(st.integers(1, 4))):
+        for into, number in ((genes, cell.sizes["gene"]), (reactions, cell.sizes["reaction"])):
+            chosen = draw(st.lists(st.integers(0, number - 1), max_size=4, unique=True))
+            into.append({node: amount(draw, special) for node in chosen})
+    return genes, reactions
+
+
+def batch_of(genes: list[Strain], reactions: list[Strain]) -> GenotypeBatch:
+    """Return the strains as a batch through which gradients flow."""
+
+    def concatenated(strains: list[Strain]) -> tuple[Tensor, Tensor, Tensor]:
+        nodes = torch.tensor([node for strain in strains for node in strain], dtype=torch.int64)
+        offsets = torch.tensor([0, *(len(strain) for strain in strains)]).cumsum(0)
+        values = [value for strain in strains for value in strain.values()]
+        return nodes, offsets, torch.stack(values) if values else torch.zeros(0, dtype=torch.float64)
+
+    nodes, offsets, left = concatenated(genes)
+    reaction, starts, own_left = concatenated(reactions)
+    own = Targets(reaction, starts, max(map(len, reactions)), own_left)
+    return GenotypeBatch(nodes, offsets, max(map(len, genes)), left, reactions=own)

@@ -27,10 +27,11 @@ from dglcell.perturbation.perturb import (
     check_strategy_device,
     perturb,
 )
+from dglcell.perturbation.states import DifferenceStates, States
 from tests.examples import examples
 from tests.models.test_base_cache import fixed_cell
 from tests.perturbation.states_of import batches_of
-from tests.random_cells import Changes, RandomCell, random_cells
+from tests.random_cells import Changes, RandomCell, random_cells, resident_cell
 
 WIDTH = 4
 
@@ -184,3 +185,106 @@ def test_as_many_strains_are_predicted_at_once_as_fit(
     model = HeteroCell(fixed_cell().resident, HeteroCellConfig(hidden=8, local_heads=2))
     monkeypatch.setattr(cell_model, "free_memory", lambda device: room)
     assert model.fitting_batch(256) == size
+
+
+PHYSICAL = ("gene", "physical", "gene")
+
+
+def ring(genes: int) -> RandomCell:
+    """Gene i acts on gene i + 1."""
+    source = np.arange(genes)
+    return RandomCell({"gene": genes}, {PHYSICAL: (source, (source + 1) % genes)}, {})
+
+
+def after_rounds(genes: int, batch: GenotypeBatch, rounds: int = 1, reduce: str = "sum") -> DifferenceStates:
+    """States of a ring that starts from ones."""
+    perturbed = perturb(ring(genes).resident, batch, "difference")
+    states: States = perturbed.start(torch.ones(genes, 1, dtype=torch.float64))
+    for _ in range(rounds):
+        states = perturbed.aggregate(PHYSICAL, states, reduce)
+    assert isinstance(states, DifferenceStates)
+    return states
+
+
+def listed(states: DifferenceStates) -> set[tuple[int, int]]:
+    """(node, strain) pairs."""
+    if states.delta is None:
+        return set()
+    assert states.index is not None
+    return set(zip(states.index.nodes.tolist(), states.index.strains.tolist(), strict=True))
+
+
+def test_only_the_pairs_next_to_a_deletion_are_listed() -> None:
+    batch = GenotypeBatch.from_lists([[], [3], [3, 7]])
+    first = after_rounds(20, batch)
+    assert listed(first) == {(3, 1), (4, 1), (3, 2), (4, 2), (7, 2), (8, 2)}
+    assert first.delta is not None
+    assert first.delta.flatten().tolist() == [-1.0] * 6
+    second = after_rounds(20, batch, rounds=2)
+    assert {node for node, _ in listed(second)} == {3, 4, 5, 7, 8, 9}
+
+
+def test_fewer_pairs_are_listed_beside_a_base_with_deletions_in_common() -> None:
+    batch = dataclasses.replace(GenotypeBatch.from_lists([[3], [3, 7]]), shared=(3,))
+    first = after_rounds(20, batch)
+    assert listed(first) == {(7, 1), (8, 1)}
+    assert first.base_NH.flatten().tolist() == [float(node not in (3, 4)) for node in range(20)]
+
+
+def test_no_pair_is_listed_where_no_strain_lost_anything() -> None:
+    states = after_rounds(4, GenotypeBatch.from_lists([[], []]), reduce="mean")
+    assert listed(states) == set()
+    assert states.whole().flatten().tolist() == [1.0] * 8
+
+
+@pytest.mark.parametrize(("share", "dense"), [(0.2, True), (0.5, False)])
+def test_all_pairs_are_computed_where_many_differ(share: float, dense: bool) -> None:
+    batch = GenotypeBatch.from_lists([[0], [4]])  # 4 of 16 pairs differ
+    perturbed = perturb(ring(8).resident, batch, "difference", choices=Choices("difference", dense_share=share))
+    states = perturbed.aggregate(PHYSICAL, perturbed.start(torch.ones(8, 1, dtype=torch.float64)))
+    assert isinstance(states, DifferenceStates)
+    assert (states.index is None) == dense
+    expected = [[b * 4 not in (v, (v - 1) % 8) for b in range(2)] for v in range(8)]
+    assert states.whole().squeeze(-1).tolist() == expected
+
+
+@pytest.mark.parametrize("strategy", ["node_mask", "difference"])
+@pytest.mark.parametrize("left", [0.1, 1e-2, 1e-4, 1e-6])
+@pytest.mark.parametrize(
+    ("dtype", "bound"), [(torch.float32, 1e-6), (torch.bfloat16, 2e-2)], ids=["float32", "bfloat16"]
+)
+def test_means_stay_where_all_sources_weaken_alike(
+    strategy: str, left: float, dtype: torch.dtype, bound: float
+) -> None:
+    """The first node's sources all weaken, half of the second's, and the third's last one stays alone."""
+    physical = ("gene", "physical", "gene")
+    u, v = [3, 4, 5, 6, 3, 4, 7, 8, 3, 4, 5, 6, 7], [0] * 4 + [1] * 4 + [2] * 5
+    cell = resident_cell({physical: (u, v)}, {"gene": 9})
+    x_NH = torch.randn(9, WIDTH, generator=torch.Generator().manual_seed(0)) + 3
+    strains = GenotypeBatch.from_lists([dict.fromkeys([3, 4, 5, 6], left), {3: left}])
+    perturbed = perturb(
+        cell, strains, strategy, choices=Choices(strategy, half=dtype == torch.bfloat16, dense_share=1.0)
+    )
+    found = perturbed.aggregate(physical, perturbed.start(x_NH), "mean").whole()[:3]
+    a_BN = torch.ones(2, 9, dtype=torch.float64)
+    a_BN[0, 3:7], a_BN[1, 3] = left, left
+    for node in range(3):
+        sources = [one for one, to in zip(u, v, strict=True) if to == node]
+        expected = (a_BN[:, sources] @ x_NH[sources].double()) / a_BN[:, sources].sum(1, keepdim=True)
+        torch.testing.assert_close(found[node].double(), expected, rtol=bound, atol=0)
+
+
+def test_lists_of_activities_are_checked() -> None:
+    batch = GenotypeBatch.from_lists([{3: 0.3, 1: 2.0}, [5], {}])
+    assert batch.activities is not None
+    assert (batch.genes.tolist(), batch.offsets.tolist()) == ([3, 1, 5], [0, 2, 3, 3])
+    assert batch.activities.tolist() == [0.3, 2.0, 0.0]
+    genes_BK, removed_BK = batch.padded()
+    assert genes_BK.tolist() == [[3, 1], [5, 0], [0, 0]]
+    assert removed_BK.tolist() == [[0.7, -1.0], [1.0, 0.0], [0.0, 0.0]]
+    for wrong in (-0.1, 1e-9, float("nan"), float("inf")):
+        with pytest.raises(
+            GenotypeError,
+            match=r"an activity of genes is no amount\n  got:      .*\n  expected: 0 for a deletion, 1 for",
+        ):
+            GenotypeBatch.from_lists([{3: 0.3}, {4: wrong}])

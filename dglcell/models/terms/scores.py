@@ -15,10 +15,9 @@ from dglcell.errors import ConfigError
 from dglcell.graph.schema import GENE
 from dglcell.models.config import OPERATOR_HEADS, GenesConfig, GraphConfig, OperatorConfig
 from dglcell.models.terms.term import Seen, Surroundings, Term
-from dglcell.nn.blocks import mlp, start_at_the_mean
+from dglcell.nn.blocks import AttentionPooling, mlp, start_at_the_mean
 from dglcell.nn.config import check_heads
 from dglcell.nn.heads import CHANGED_GENES, FactorisationMachine, HyperSAGNN
-from dglcell.nn.pooling import AttentionPooling
 from dglcell.perturbation.rules import as_difference, from_source
 from dglcell.perturbation.sent import Kept, activities, keep_nodes
 from dglcell.perturbation.states import States, pooling_shares
