@@ -26,8 +26,8 @@ KINDS = {
     "and rarely measured phenotypes are spread evenly over the parts",
     "pair_disjoint": "the query pairs of test strains do not occur in training, but their genes may. The result shows "
     "how well the model predicts a new query strain, but not new genes. For double mutants it is a random split",
-    "gene_disjoint": "every test strain deletes a gene that no training strain deletes (with the rule `all`, only such "
-    "genes). The model can know such a gene only from the cell graph. It was chosen on strains with other new genes",
+    "gene_disjoint": "every test strain deletes a gene that no training strain deletes. The model can "
+    "know such a gene only from the cell graph. It was chosen on strains with other new genes",
     "gene_split_1": "every test strain deletes a gene that no training strain deletes. The model was chosen on strains "
     "of training genes, which look easier than the test strains",
     "gene_split_2": "test strains delete only genes that no training strain deletes. The model was chosen on strains "
@@ -70,9 +70,9 @@ EVALUATED = ("validation", "test")
 """A model is evaluated on these parts, where the split has them."""
 
 FOLDED = ("random", "stratified", "pair_disjoint", "gene_disjoint", "covariate")
-GENE_SPLITS = {"gene_split_1": ("any", 40), "gene_split_2": ("all", 400)}
-"""This maps gene splits of DANGO to the rule by which test genes make a strain a test strain, and to the number of
-genes that are drawn."""
+GENE_SPLITS = {"gene_split_1": (True, 40), "gene_split_2": (False, 400)}
+"""This maps gene splits of DANGO to whether one test gene makes a strain a test strain, and to the number of genes that
+are drawn."""
 
 TRAINED_DELETIONS = 2
 """Most deletions of a training strain in a split by their number, where the configuration does not say."""
@@ -80,8 +80,8 @@ TRAINED_DELETIONS = 2
 MAX_FOLDS = 100
 
 Kind = Annotated[str, one_of(*KINDS)]
-Rule = Annotated[str, one_of("any", "all")]
-Unlisted = Annotated[str, one_of("refuse", "unused")]
+Rule = Annotated[str, one_of("any")]
+Unlisted = Annotated[str, one_of("refuse")]
 TrainShare = Annotated[
     float, must(lambda share: 0 < share <= 1, "is no share of the training strains", "more than 0, and at most 1")
 ]
@@ -113,7 +113,7 @@ class SplitConfig:
     fractions: Fractions = field(default_factory=lambda: [0.8, 0.1, 0.1])  # shares of training, validation and test
     seed: Seed = 42  # seed of the shuffle
     by_deletions: bool = True  # not for stratified, gene_disjoint: keep the fractions for each number of deletions
-    genes_rule: Rule = "any"  # gene_disjoint: a strain is in the test part if any, or all, of its genes are test genes
+    genes_rule: Rule = "any"  # gene_disjoint: a strain is in the test part if any of its genes is a test gene
     groups: str | None = None  # gene_disjoint: table of genes and, behind them, of groups that stay in one part
     folds: Folds | None = None  # cross-validation: this many equal folds instead of fractions
     fold: int | None = None  # 0 … folds - 1: the test fold; the next one is validation
@@ -122,8 +122,8 @@ class SplitConfig:
     all_train: int | None = None  # deletions: strains with this number of deletions or fewer all train; null: none
     covariate: str | None = None  # covariate: which covariate has other values in each part, such as medium
     test_values: list[str] = field(default_factory=list)  # covariate: values of the test strains; []: drawn
-    path: str | None = None  # file: a run's split.npz, or JSON {train, val, test} with numbers of strains
-    unlisted: Unlisted = "refuse"  # file: what to do with strains that a JSON file does not list: refuse | unused
+    path: str | None = None  # file: the split.npz of a run, or another file that `Split.save` wrote
+    unlisted: Unlisted = "refuse"  # file: every strain has to have a part, or to be unused
     subset: SubsetConfig | None = None  # keep only some strains
     train_share: TrainShare = 1.0  # share of the training strains that train; the others have no part, see seed
 

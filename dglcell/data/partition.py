@@ -1,10 +1,10 @@
-"""Divide strains into parts: at random, by query pair, or by genes."""
+"""Divide strains into parts: at random, by query pair, by genes, by number of deletions, or by a covariate."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,51 +12,76 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from dglcell.data.columns import COVARIATE
-from dglcell.data.config import TEST, TRAIN, UNUSED, VALIDATION
+from dglcell.data.config import GENE_SPLITS, NONE, TEST, TRAIN, TRAINED_DELETIONS, UNUSED, VALIDATION, SplitConfig
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, did_you_mean, listing
 
 # Nothing here draws random numbers. Whatever is shuffled is sorted by a hash of the seed and of gene names, so that
 # a split does not depend on the order of strains or names, nor on the version of numpy.
-#
-# Functions that make parts take the strains as ``table``, what these are dealt into as ``bins``, and the seed of the
-# shuffle. ``by_deletions`` meets the shares of the bins among the strains of each number of deletions.
-
 
 Parts = NDArray[np.uint8]
 Keys = NDArray[np.uint64]
 
 
-@dataclass(frozen=True)
-class Bins:
+class Bins(NamedTuple):
     """Describe the groups that strains are divided into: three parts, or equal folds, each the test part once."""
 
     shares: tuple[float, ...]  #: shares of the strains, one for each bin; they sum to 1
     parts: tuple[int, ...]  #: the part that each bin is
 
     @classmethod
-    def of_fractions(cls, fractions: Sequence[float]) -> Bins:
-        """Make bins for training, validation and test with these shares."""
-        return cls(tuple(fractions), (TRAIN, VALIDATION, TEST))
+    def of(cls, config: SplitConfig, *, training: bool = False) -> Bins:
+        """Make bins for the three parts, or for folds of which ``fold`` is test and the next one validation.
 
-    @classmethod
-    def of_training(cls, fractions: Sequence[float]) -> Bins:
-        """Make bins for training and validation alone, in the proportion of their shares in all three parts."""
-        both = fractions[TRAIN] + fractions[VALIDATION]
-        return cls((fractions[TRAIN] / both, fractions[VALIDATION] / both), (TRAIN, VALIDATION))
-
-    @classmethod
-    def of_folds(cls, folds: int, fold: int) -> Bins:
-        """Make equal folds: ``fold`` is test, the next one (after the last, the first) is validation, the others are
-        training.
+        Args:
+            config: has the fractions, or the folds.
+            training: make bins for training and validation alone, in the proportion of their fractions.
         """
-        parts = [TRAIN] * folds
-        parts[fold], parts[(fold + 1) % folds] = TEST, VALIDATION
-        return cls((1 / folds,) * folds, tuple(parts))
+        if training:
+            two = config.fractions[:TEST]
+            return cls(tuple(share / sum(two) for share in two), (TRAIN, VALIDATION))
+        if config.folds is None or config.fold is None:
+            return cls(tuple(config.fractions), (TRAIN, VALIDATION, TEST))
+        parts = [TRAIN] * config.folds
+        parts[config.fold], parts[(config.fold + 1) % config.folds] = TEST, VALIDATION
+        return cls((1 / config.folds,) * config.folds, tuple(parts))
 
     def parts_of(self, bins: NDArray[np.int64]) -> Parts:
         """Return the part of each strain's bin, [S]."""
         return np.array(self.parts, np.uint8)[bins]
+
+    def filled(self, order: Keys, level: NDArray[np.int64] | None = None) -> Parts:
+        """Return the part of each strain, [S], after `fill`; strains of each level are divided separately."""
+        bins = np.empty(len(order), np.int64)
+        for value in [0] if level is None else np.unique(level):
+            here = np.full(len(order), True) if level is None else level == value
+            bins[here] = fill(order[here], self.shares)
+        return self.parts_of(bins)
+
+
+def divide(config: SplitConfig, table: Strains) -> tuple[Parts, dict[str, Any]]:
+    """Divide the strains, and return the parts with everything but kind and seed that shaped them.
+
+    Raises:
+        DataError: strains do not have what the kind of split divides them by.
+    """
+    if config.kind == NONE:
+        return np.full(len(table), TRAIN, np.uint8), {}
+    shaped: dict[str, Any] = {"fractions": list(config.fractions)}
+    if config.folds is not None:
+        shaped = {"folds": config.folds, "fold": config.fold}
+    if config.kind == "gene_disjoint":
+        shaped["genes_rule"] = "any"  # as hashes of published splits have it
+    elif config.kind == "covariate":
+        shaped |= {"covariate": config.covariate, "test_values": list(config.test_values)}
+    elif config.kind != "stratified":
+        shaped["by_deletions"] = config.by_deletions
+    if config.kind in GENE_SPLITS:
+        shaped["test_genes"] = GENE_SPLITS[config.kind][1] if config.test_genes is None else config.test_genes
+    if config.kind == "deletions":
+        shaped["max_deletions"] = TRAINED_DELETIONS if config.max_deletions is None else config.max_deletions
+        shaped |= {} if config.all_train is None else {"all_train": config.all_train}
+    return DIVIDED[config.kind](table, config), shaped
 
 
 def gene_keys(names: Sequence[str]) -> Keys:
@@ -115,50 +140,60 @@ def query_pair_keys(table: Strains) -> tuple[NDArray[np.int64], Keys]:
     return rows, keys[table.targets[first]] + keys[table.targets[first + 1]]
 
 
-def random_parts(table: Strains, bins: Bins, seed: int, by_deletions: bool) -> Parts:
-    """Divide at random; strains with the same genes, activities and covariates share a part."""
-    level = table.num_deletions if by_deletions else np.zeros(len(table), np.int64)
-    return bins.parts_of(fill_levels(shuffled(strain_keys(table), seed), level, bins.shares))
+def random_parts(table: Strains, config: SplitConfig, *, training: bool = False) -> Parts:
+    """Divide at random; strains with the same genes, activities and covariates share a part.
+
+    Args:
+        table: the strains.
+        config: has the fractions, the seed and so on.
+        training: divide into training and validation alone.
+    """
+    level = table.num_deletions if config.by_deletions else None
+    return Bins.of(config, training=training).filled(shuffled(strain_keys(table), config.seed), level)
 
 
-def covariate_parts(
-    table: Strains, bins: Bins, seed: int, covariate: str, test_values: Sequence[str], by_deletions: bool
-) -> Parts:
+def _others_random(table: Strains, config: SplitConfig, parts: Parts, others: NDArray[np.bool_]) -> Parts:
+    """Return parts in which ``others``, [S], are divided at random into training and validation."""
+    parts[others] = random_parts(table.take(np.flatnonzero(others)), config, training=True)
+    return parts
+
+
+def covariate_parts(table: Strains, config: SplitConfig) -> Parts:
     """Divide by the values of a covariate, so that no test value occurs in training.
 
-    Values are dealt into ``bins`` with all their strains. With ``test_values`` these are training and validation alone,
-    which the strains of other values are dealt into, as by `random_parts`.
+    Values are dealt into the parts with all their strains. With ``test_values`` the strains of other values are divided
+    at random into training and validation.
 
     Raises:
         DataError: strains do not have the covariate, or no strain has a test value.
     """
-    column = next((c for c in table.columns if c.kind == COVARIATE and c.name == covariate), None)
-    if column is None:
+    covariate = config.covariate or ""
+    if covariate not in table.covariates:
         do = "name a column in `data.source.csv.covariates`, or another covariate in `split.covariate`"
         got = listing(table.covariates) or "strains without covariates"
         raise DataError(f"the covariate split needs a covariate '{covariate}'", got=got, do=do)
-    numbers, which = np.unique(table.columns[column], return_inverse=True)
-    values = [column.categories[int(number)] if column.categories else f"{number:g}" for number in numbers]
-    if not test_values:
-        return bins.parts_of(fill(shuffled(gene_keys(values), seed)[which], bins.shares))
-    if unknown := [value for value in test_values if value not in values]:
+    numbers, which = np.unique(table.of_kind(COVARIATE)[covariate], return_inverse=True)
+    categories = table.covariates[covariate]
+    values = [categories[int(number)] if categories else f"{number:g}" for number in numbers]
+    if not config.test_values:
+        return Bins.of(config).filled(shuffled(gene_keys(values), config.seed)[which])
+    if unknown := [value for value in config.test_values if value not in values]:
         what = f"`split.test_values`: no strain has the {covariate} '{unknown[0]}'"
         raise DataError(what, expected=f"among {listing(values)}", do=did_you_mean(unknown[0], values))
-    is_test = np.isin(values, list(test_values))[which]
-    parts = np.full(len(table), TEST, np.uint8)
-    parts[~is_test] = random_parts(table.take(np.flatnonzero(~is_test)), bins, seed, by_deletions)
-    return parts
+    is_test = np.isin(values, config.test_values)[which]
+    return _others_random(table, config, np.full(len(table), TEST, np.uint8), ~is_test)
 
 
-def deletions_parts(table: Strains, bins: Bins, seed: int, most: int, by_deletions: bool, all_train: int = 0) -> Parts:
-    """Put strains with more than ``most`` deletions into test, and divide the others as `random_parts` does.
+def deletions_parts(table: Strains, config: SplitConfig) -> Parts:
+    """Put strains with more than ``max_deletions`` deletions into test; divide the others into training and validation.
 
-    Those with ``all_train`` deletions or fewer are not divided, but all training. ``bins`` are training and validation.
+    Those with ``all_train`` deletions or fewer are not divided, but all training.
 
     Raises:
         DataError: all strains have more deletions, or none has more.
     """
-    few = table.num_deletions <= most
+    most = TRAINED_DELETIONS if config.max_deletions is None else config.max_deletions
+    few, all_train = table.num_deletions <= most, config.all_train or 0
     if few.all() or not few.any():
         part, remedy = ("test", "lower") if few.all() else ("training", "raise")
         numbers, counts = np.unique(table.num_deletions, return_counts=True)
@@ -169,15 +204,11 @@ def deletions_parts(table: Strains, bins: Bins, seed: int, most: int, by_deletio
             expected=f"strains with at most {most} deletions for training, and with more for the test",
             do=f"{remedy} `split.max_deletions`, or use a store that has such strains",
         )
-    parts = np.full(len(table), TEST, np.uint8)
-    if all_train:
-        parts[table.num_deletions <= all_train] = TRAIN
-        few &= table.num_deletions > all_train
-    parts[few] = random_parts(table.take(np.flatnonzero(few)), bins, seed, by_deletions)
-    return parts
+    parts = np.where(few, TRAIN, TEST).astype(np.uint8)
+    return _others_random(table, config, parts, few & ((table.num_deletions > all_train) | (all_train == 0)))
 
 
-def pair_disjoint_parts(table: Strains, bins: Bins, seed: int, by_deletions: bool) -> Parts:
+def pair_disjoint_parts(table: Strains, config: SplitConfig) -> Parts:
     """Divide so that no query pair (`query_pair_keys`) is in two parts.
 
     Query pairs that share a gene set (the same triple found from two sides) stay together, so that no gene
@@ -189,21 +220,13 @@ def pair_disjoint_parts(table: Strains, bins: Bins, seed: int, by_deletions: boo
     """
     parts = np.full(len(table), TRAIN, np.uint8)
     paired, pairs = query_pair_keys(table)
-    order = shuffled(_join_pairs(pairs, gene_set_keys(table)[paired]), seed)
+    order = shuffled(_join_pairs(pairs, gene_set_keys(table)[paired]), config.seed)
     ranks, group = np.unique(order, return_inverse=True)
     most = np.zeros(len(ranks), np.int64)
-    if by_deletions:
+    if config.by_deletions:
         np.maximum.at(most, group, table.num_deletions[paired])
-    parts[paired] = bins.parts_of(fill_levels(order, most[group], bins.shares))
+    parts[paired] = Bins.of(config).filled(order, most[group])
     return parts
-
-
-def fill_levels(order: Keys, level: NDArray[np.int64], shares: Sequence[float]) -> NDArray[np.int64]:
-    """Apply `fill` separately to the strains of each level."""
-    bins = np.empty(len(order), np.int64)
-    for value in np.unique(level):
-        bins[level == value] = fill(order[level == value], shares)
-    return bins
 
 
 def fill(order: Keys, shares: Sequence[float]) -> NDArray[np.int64]:
@@ -250,18 +273,17 @@ def _join_pairs(pairs: Keys, sets: Keys) -> Keys:
 # A random split that meets its shares in every number of deletions and for every phenotype.
 
 
-def stratified_parts(table: Strains, bins: Bins, seed: int) -> Parts:
-    """Divide at random so that the shares of ``bins`` hold for each number of deletions and for each phenotype.
+def stratified_parts(table: Strains, config: SplitConfig) -> Parts:
+    """Divide at random so that the shares of the parts hold for each number of deletions and for each phenotype.
 
     Strains with the same number of deletions and the same measured phenotypes form a stratum, which is divided as
     its shares say but for fewer than one strain a part. Strains that this rounding leaves over go one by one to the
     part that is relatively furthest below its target. Targets are for their number of deletions and their phenotypes.
-    This is what torchcell's ``CellDataModule`` (seed 42) aims at with an independent cut of each key;
-    its own draws are read from its files (`split.kind: file`).
+    This is what torchcell's ``CellDataModule`` (seed 42) aims at with an independent cut of each key.
 
     Strains with the same genes, activities and covariates share a part, and count as one that has all their phenotypes.
     """
-    order = shuffled(strain_keys(table), seed)
+    bins, order = Bins.of(config), shuffled(strain_keys(table), config.seed)
     _, first, group = np.unique(order, return_index=True, return_inverse=True)
     keys, stratum_of = _strata(table, first, group)
     quotas = _quotas(np.bincount(stratum_of, minlength=keys.shape[1]), keys, bins.shares)
@@ -313,130 +335,87 @@ def _quotas(sizes: NDArray[np.int64], keys: NDArray[np.bool_], shares: Sequence[
 # How strains are divided by genes, so that genes of the test part are new to the model.
 
 
-def gene_disjoint_parts(table: Strains, fractions: Sequence[float], seed: int, rule: str) -> Parts:
+def gene_disjoint_parts(table: Strains, config: SplitConfig) -> Parts:
     """Divide the genes, and the strains by their genes.
 
-    Rule ``any``: a strain with a test gene is test, else one with a validation gene is validation. No test gene
-    occurs outside the test part, no validation gene in training. The fractions are of strains; genes that alone
-    would overfill a part are training genes.
+    A strain with a test gene is test, else one with a validation gene is validation. No test gene occurs outside the
+    test part, no validation gene in training. The fractions are of strains; genes that alone would overfill a part are
+    training genes. Strains without deletions are training.
 
-    Rule ``all``: a strain is in the part of its genes if they all belong to one part, else in none (``UNUSED``).
-    The fractions are of genes.
-
-    Strains without deletions are training.
+    Folds are of equally many genes. Every strain is tested in the fold of one of its genes, chosen by a hash, so that
+    each is in exactly one test part. It is ``UNUSED`` where another of its genes is a test gene, or, outside the
+    validation part, a validation gene: of pairs in five folds about 36 % train.
     """
-    frequency = np.bincount(table.targets, minlength=len(table.names))
-    too_frequent = (frequency > min(fractions) * len(table)) & (rule == "any")
-    rank = _ranks(table, seed, too_frequent)
-    parts = np.full(len(table), TRAIN, np.uint8)
-    perturbed, starts = _perturbed(table)
+    parts, frequency = np.full(len(table), TRAIN, np.uint8), np.bincount(table.targets, minlength=len(table.names))
+    deletes = table.num_deletions > 0
+    starts = table.offsets[:-1][deletes]
     if not len(starts):
         return parts
-    lowest = np.minimum.reduceat(rank[table.targets], starts)
-    highest = np.maximum.reduceat(rank[table.targets], starts)
-    if rule == "any":
-        reached = np.cumsum(np.bincount(lowest, minlength=len(rank)))
-        test_end = _nearest(reached, fractions[TEST] * len(table))
-        validation_end = _nearest(reached, (fractions[TEST] + fractions[VALIDATION]) * len(table))
-        highest = lowest
-    else:
-        genes = int((frequency > 0).sum())
-        test_end = round(fractions[TEST] * genes)
-        validation_end = round((fractions[TEST] + fractions[VALIDATION]) * genes)
-    parts[perturbed] = np.select(
-        [highest < test_end, (lowest >= test_end) & (highest < validation_end), lowest >= validation_end],
-        [np.uint8(TEST), np.uint8(VALIDATION), np.uint8(TRAIN)],
-        np.uint8(UNUSED),
-    )
-    return parts
-
-
-def gene_fold_parts(table: Strains, folds: int, fold: int, seed: int, rule: str) -> Parts:
-    """Divide the genes into folds of equal size, and the strains by their genes, with the promises of
-    `gene_disjoint_parts`.
-
-    The genes of ``fold`` are test genes, those of the next fold validation genes, the others training genes.
-
-    Rule ``any``: every strain is tested in the fold of one of its genes, chosen by a hash, so that each is in
-    exactly one test part. It is ``UNUSED`` where another of its genes is a test gene, or, outside the validation
-    part, a validation gene: of pairs in five folds about 36 % train.
-
-    Rule ``all``: a strain is in the part of its genes if they all belong to one part, else ``UNUSED``. It is tested
-    in one fold if its genes share one, else never.
-
-    Strains without deletions are training.
-    """
-    genes = max(1, int((np.bincount(table.targets, minlength=len(table.names)) > 0).sum()))
-    rank = _ranks(table, seed, np.zeros(len(table.names), bool))
-    fold_of_gene = np.minimum(rank * folds // genes, folds - 1)
-    part_of_gene = Bins.of_folds(folds, fold).parts_of(fold_of_gene)
-    perturbed, starts = _perturbed(table)
-    parts = np.full(len(table), TRAIN, np.uint8)
-    if not len(starts):
-        return parts
-    part = part_of_gene[table.targets]
-    # A strain is used in the highest part of its genes or nowhere: in a lower one it would tell of genes of the other.
-    highest = np.maximum.reduceat(part, starts)
-    own = np.minimum.reduceat(part, starts)
-    if rule == "any":
+    if config.folds is not None:
+        rank = _ranks(table, config.seed)
+        fold = np.minimum(rank * config.folds // int((frequency > 0).sum()), config.folds - 1)
+        part = Bins.of(config).parts_of(fold)[table.targets]
         strain = np.repeat(np.arange(len(table)), table.num_deletions)
-        order = shuffled(gene_keys(table.names)[table.targets] ^ gene_set_keys(table)[strain], seed)
+        order = shuffled(gene_keys(table.names)[table.targets] ^ gene_set_keys(table)[strain], config.seed)
         # The genes stay grouped by strain, so that each strain still begins at the same place.
         own = part[np.lexsort((order, strain))[starts]]
-    parts[perturbed] = np.where(own == highest, own, np.uint8(UNUSED))
+        # A strain is used in the highest part of its genes or nowhere: in a lower one it would tell of genes of the
+        # other.
+        parts[deletes] = np.where(own == np.maximum.reduceat(part, starts), own, np.uint8(UNUSED))
+        return parts
+    rank = _ranks(table, config.seed, frequency > min(config.fractions) * len(table))
+    lowest = np.minimum.reduceat(rank[table.targets], starts)
+    reached = np.append(0, np.cumsum(np.bincount(lowest, minlength=len(rank))))  # strains by the number of genes taken
+    shares = config.fractions[TEST], config.fractions[TEST] + config.fractions[VALIDATION]
+    ends = [int(np.argmin(np.abs(reached - share * len(table)))) for share in shares]
+    parts[deletes] = np.array([TEST, VALIDATION, TRAIN])[np.searchsorted(ends, lowest, side="right")]
     return parts
 
 
-def held_out_gene_parts(table: Strains, bins: Bins, seed: int, test_genes: int, rule: str, by_deletions: bool) -> Parts:
+def held_out_gene_parts(table: Strains, config: SplitConfig) -> Parts:
     """Make the gene splits of DANGO (Zhang et al. 2020, bioRxiv 2020.11.26.400739; ``main.py`` of its repository).
 
-    ``test_genes`` of the genes that some strain deletes are drawn, each as likely as any other.
-
-    Rule ``any``, gene split 1: a strain with at least one of them is test.
-
-    Rule ``all``, gene split 2: a strain of these genes alone is test; one with both kinds of genes is ``UNUSED``.
+    ``test_genes`` of the genes that some strain deletes are drawn, each as likely as any other. In gene split 1 a
+    strain with at least one of them is test. In gene split 2 a strain of these genes alone is test, and one with both
+    kinds of genes is ``UNUSED``.
 
     All other strains are divided at random into training and validation, so that a validation gene is not new to the
     model, unlike in `gene_disjoint_parts`. DANGO draws 40 genes for split 1 and 400 for split 2, and gives four
     fifths of the other strains to training. Its draw depends on a generator's state and on the numbers of its genes;
     it is not repeated here.
 
-    ``bins`` are training and validation alone.
-
     Raises:
         DataError: no gene would be left for training.
     """
-    genes = int((np.bincount(table.targets, minlength=len(table.names)) > 0).sum())
+    one_is_enough, usual = GENE_SPLITS[config.kind]
+    test_genes = usual if config.test_genes is None else config.test_genes
+    genes = len(np.unique(table.targets))
     if test_genes >= genes:
         got = f"{test_genes:,} test genes of {genes:,} that are deleted in some strain"
         raise DataError("the gene split leaves no gene for training", got=got, do="lower `split.test_genes`")
-    is_test = _ranks(table, seed, np.zeros(len(table.names), bool)) < test_genes
-    hits = table.total(is_test[table.targets])
+    hits = table.total((_ranks(table, config.seed) < test_genes)[table.targets])
     parts = np.full(len(table), UNUSED, np.uint8)
-    parts[(hits > 0) & ((hits == table.num_deletions) | (rule == "any"))] = TEST
-    rest = hits == 0
-    parts[rest] = random_parts(table.take(np.flatnonzero(rest)), bins, seed, by_deletions)
-    return parts
+    parts[(hits > 0) & ((hits == table.num_deletions) | one_is_enough)] = TEST
+    return _others_random(table, config, parts, hits == 0)
 
 
-def _ranks(table: Strains, seed: int, late: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the place of each gene in the shuffle, [N]; the genes of ``late`` come after the others.
+def _ranks(table: Strains, seed: int, late: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
+    """Return the place of each gene in the shuffle, [N]; the genes of ``late``, [N], come after the others.
 
     Genes that occur nowhere come last, where they cannot use up a part.
     """
     absent = np.bincount(table.targets, minlength=len(table.names)) == 0
-    turn = np.lexsort((shuffled(gene_keys(table.names), seed), late, absent))
-    rank = np.empty(len(turn), np.int64)
-    rank[turn] = np.arange(len(turn))
-    return rank
+    turn = np.lexsort((shuffled(gene_keys(table.names), seed), absent if late is None else late, absent))
+    return np.argsort(turn)
 
 
-def _perturbed(table: Strains) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """Return the strains with deletions, [S], and where the genes of each of them begin."""
-    perturbed = table.num_deletions > 0
-    return perturbed, table.offsets[:-1][perturbed]
-
-
-def _nearest(reached: NDArray[np.int64], target: float) -> int:
-    """Return how many genes to take so that the number of strains they reach comes nearest to ``target``."""
-    return int(np.argmin(np.abs(np.concatenate([[0], reached]) - target)))
+DIVIDED: dict[str, Callable[[Strains, SplitConfig], Parts]] = {
+    "random": random_parts,
+    "stratified": stratified_parts,
+    "pair_disjoint": pair_disjoint_parts,
+    "gene_disjoint": gene_disjoint_parts,
+    **dict.fromkeys(GENE_SPLITS, held_out_gene_parts),
+    "deletions": deletions_parts,
+    "covariate": covariate_parts,
+}
+"""This maps a kind of split to what divides strains; it takes them with the configuration of the split."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sized
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,76 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.data.config import GENE_SPLITS, NONE, PARTS, TRAIN, TRAINED_DELETIONS, UNUSED, SplitConfig
-from dglcell.data.partition import (
-    Bins,
-    Parts,
-    covariate_parts,
-    deletions_parts,
-    gene_disjoint_parts,
-    gene_fold_parts,
-    held_out_gene_parts,
-    pair_disjoint_parts,
-    random_parts,
-    shuffled,
-    strain_keys,
-    stratified_parts,
-)
+from dglcell.data.config import NONE, PARTS, TRAIN, UNUSED, SplitConfig
+from dglcell.data.partition import Parts, divide, shuffled, strain_keys
 from dglcell.data.sources.text_table import read_rows
 from dglcell.data.strains import Strains
-from dglcell.errors import DataError, listing
+from dglcell.errors import DataError
 from dglcell.files.atomic import atomic_file, canonical_hash, find_raw, sha256_file
-from dglcell.files.untrusted import UnreadableError, read_json, read_npz
-
-# Splits that another program wrote: JSON lists of strain numbers.
-
-
-EXPECTED = '{"train": [0, 1, …], "val": […], "test": […]}'
-
-
-def read_index_file(path: Path, strains: int, unlisted: str) -> Parts:
-    """Read the parts, [S], from a JSON file such as torchcell's ``index_seed_42.json``.
-
-    A number is that of a strain in the store, counted from 0. The file fits a store only if its strains stand in the
-    order of the data set that the file was written for; of that a file without names is no proof.
-
-    Args:
-        path: the file, with the keys ``train``, ``val`` (or ``validation``) and ``test``.
-        strains: S, of the store.
-        unlisted: strains that the file does not list: ``refuse`` it, or leave them ``unused``.
-
-    Raises:
-        DataError: the file is not of this form, lists a strain twice or one that is not there, or lists too few.
-    """
-    try:
-        content = read_json(path)
-        (validation,) = {"val", "validation"} & content.keys()
-        lists = [content[part] for part in ("train", validation, "test")]
-    except (ValueError, LookupError, AttributeError) as error:
-        raise DataError(f"split '{path}' is no JSON of three lists", got=error, expected=EXPECTED) from None
-    if not all(isinstance(of, list) and all(type(n) is int and abs(n) < 1 << 62 for n in of) for of in lists):
-        do = "give the file index_seed_….json, not index_details_seed_….json"
-        raise DataError(f"split '{path}': a part is no list of strain numbers", expected=EXPECTED, do=do)
-    numbers = np.concatenate([np.array(of, np.int64) for of in lists])
-    times = np.unique(numbers, return_inverse=True, return_counts=True)[1:]
-    for what, wrong, expected in (
-        ("strains that the store does not have", (numbers < 0) | (numbers >= strains), f"0 … {strains - 1:,}"),
-        ("strains more than once", times[1][times[0]] > 1, f"each strain in one of {', '.join(PARTS)}"),
-    ):
-        if wrong.any():
-            got, do = listing(np.unique(numbers[wrong]).tolist(), 5), "use the store that the file was written for"
-            raise DataError(f"split '{path}' lists {what}", got=got, expected=expected, do=do)
-    parts = np.full(strains, UNUSED, np.uint8)
-    parts[numbers] = np.repeat(np.arange(len(PARTS)), [len(of) for of in lists])
-    missing = np.flatnonzero(parts == UNUSED)
-    if len(missing) and unlisted == "refuse":
-        raise DataError(
-            f"split '{path}' does not list every strain of the store",
-            got=f"{strains - len(missing):,} of {strains:,}; not {listing(missing.tolist(), 5)}",
-            do="use the store that the file was written for; if it is a subset, set `split.unlisted: unused`",
-        )
-    return parts
-
+from dglcell.files.untrusted import UnreadableError, read_npz
 
 # A smaller split: fewer strains, the same proportions of the parts.
 
@@ -242,7 +178,7 @@ def make_split(config: SplitConfig, table: Strains, store_sha256: str, raw: str 
     """
     config.validate()
     if config.path is not None:
-        split = read_split(Path(config.path), config, table, store_sha256)
+        split = read_split(Path(config.path), len(table), store_sha256)
     else:
         path = None if config.groups is None else find_raw(config.groups, raw)
         parts, parameters = divide(config, table if path is None else in_groups(table, path))
@@ -286,58 +222,13 @@ def in_groups(table: Strains, path: Path) -> Strains:
     return table.with_(names=tuple(groups.tolist()), targets=group_N[table.targets])
 
 
-def divide(config: SplitConfig, table: Strains) -> tuple[Parts, dict[str, Any]]:
-    """Divide the strains, and return the parts with everything but kind and seed that shaped them."""
-    if config.kind == NONE:
-        return np.full(len(table), TRAIN, np.uint8), {}
-    fractions, seed = list(config.fractions), config.seed
-    bins = Bins.of_fractions(fractions)
-    parameters: dict[str, Any] = {"fractions": fractions}
-    if config.folds is not None and config.fold is not None:
-        bins, parameters = Bins.of_folds(config.folds, config.fold), {"folds": config.folds, "fold": config.fold}
-    if config.kind == "stratified":
-        return stratified_parts(table, bins, seed), parameters
-    if config.kind == "gene_disjoint":
-        parameters["genes_rule"] = config.genes_rule
-        if config.folds is not None and config.fold is not None:
-            return gene_fold_parts(table, config.folds, config.fold, seed, config.genes_rule), parameters
-        return gene_disjoint_parts(table, fractions, seed, config.genes_rule), parameters
-    if config.kind == "covariate":
-        assert config.covariate is not None
-        parameters |= {"covariate": config.covariate, "test_values": list(config.test_values)}
-        bins = Bins.of_training(fractions) if config.test_values else bins
-        parts = covariate_parts(table, bins, seed, config.covariate, config.test_values, config.by_deletions)
-        return parts, parameters
-    parameters["by_deletions"] = config.by_deletions
-    if config.kind in GENE_SPLITS:
-        rule, usual = GENE_SPLITS[config.kind]
-        parameters["test_genes"] = usual if config.test_genes is None else config.test_genes
-        bins = Bins.of_training(fractions)
-        return held_out_gene_parts(table, bins, seed, parameters["test_genes"], rule, config.by_deletions), parameters
-    if config.kind == "deletions":
-        most = parameters["max_deletions"] = TRAINED_DELETIONS if config.max_deletions is None else config.max_deletions
-        if config.all_train is not None:
-            parameters["all_train"] = config.all_train
-        bins = Bins.of_training(fractions)
-        return deletions_parts(table, bins, seed, most, config.by_deletions, config.all_train or 0), parameters
-    make = random_parts if config.kind == "random" else pair_disjoint_parts
-    return make(table, bins, seed, config.by_deletions), parameters
-
-
-def read_split(path: Path, config: SplitConfig, strains: Sized, store_sha256: str) -> Split:
-    """Read a split that a run saved, or strain numbers in a JSON file."""
-    if path.suffix != ".json":
-        split = Split.load(path, store_sha256)
-        if split.kind == NONE:
-            got, do = (
-                f"the split of a run with `split.kind: {NONE}`",
-                f"set `split.kind: {NONE}` and `split.path: null`",
-            )
-            what = f"split '{path}' has no validation and no test part"
-            raise DataError(what, got=got, do=f"{do} to train on every strain again")
-        if len(split.part) != len(strains):
-            raise DataError(f"split '{path}' has the wrong length", got=len(split.part), expected=len(strains))
-        return split
-    parts = read_index_file(path, len(strains), config.unlisted)
-    parameters = {"file": path.name, "file_sha256": sha256_file(path), "unlisted": config.unlisted}
-    return Split(parts, config.kind, config.seed, parameters, store_sha256)
+def read_split(path: Path, strains: int, store_sha256: str) -> Split:
+    """Read a split of a number of strains that was saved."""
+    split = Split.load(path, store_sha256)
+    if split.kind == NONE:
+        got, do = f"the split of a run with `split.kind: {NONE}`", f"set `split.kind: {NONE}` and `split.path: null`"
+        what = f"split '{path}' has no validation and no test part"
+        raise DataError(what, got=got, do=f"{do} to train on every strain again")
+    if len(split.part) != strains:
+        raise DataError(f"split '{path}' has the wrong length", got=len(split.part), expected=strains)
+    return split

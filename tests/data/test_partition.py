@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,21 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.data.columns import columns_of
-from dglcell.data.config import TEST, TRAIN, UNUSED, VALIDATION
-from dglcell.data.partition import (
-    Bins,
-    Parts,
-    fill,
-    gene_disjoint_parts,
-    gene_fold_parts,
-    gene_set_keys,
-    held_out_gene_parts,
-    pair_disjoint_parts,
-    query_pair_keys,
-    random_parts,
-    shuffled,
-    stratified_parts,
-)
+from dglcell.data.config import PARTS, TEST, TRAIN, UNUSED, VALIDATION, SplitConfig
+from dglcell.data.partition import Parts, divide, fill, gene_set_keys, query_pair_keys, shuffled
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
 from tests.data.strain_tables import (
@@ -41,7 +29,9 @@ from tests.data.strain_tables import (
 )
 from tests.examples import examples
 
-BINS = Bins.of_fractions(FRACTIONS)
+
+def parts_of(kind: str, table: Strains, seed: int = 0, fractions: tuple[float, ...] = FRACTIONS, **more: Any) -> Parts:
+    return divide(SplitConfig(kind, list(fractions), seed, **more), table)[0]
 
 
 def query_pair(strain: list[str]) -> frozenset[str]:
@@ -68,7 +58,7 @@ def test_shuffling_keeps_keys_apart_and_spreads_them() -> None:
 def test_random_gives_each_strain_one_part_and_each_gene_set_too(
     table: Strains, fractions: tuple[float, ...], seed: int, by_deletions: bool
 ) -> None:
-    parts = random_parts(table, Bins.of_fractions(fractions), seed, by_deletions)
+    parts = parts_of("random", table, seed, fractions, by_deletions=by_deletions)
     assert parts.shape == (len(table),)
     assert parts.dtype == np.uint8
     assert set(parts.tolist()) <= {TRAIN, VALIDATION, TEST}
@@ -81,10 +71,10 @@ def test_random_gives_each_strain_one_part_and_each_gene_set_too(
 def test_random_meets_its_fractions_for_each_number_of_deletions() -> None:
     table = random_table(4000, 500, (1, 4))
     strata = [table.num_deletions == number for number in range(1, 5)]
-    stratified = random_parts(table, BINS, 0, by_deletions=True)
+    stratified = parts_of("random", table)
     for stratum in strata[1:]:
         np.testing.assert_allclose(shares(stratified[stratum]), FRACTIONS, atol=2e-3)
-    plain = random_parts(table, BINS, 0, by_deletions=False)
+    plain = parts_of("random", table, by_deletions=False)
     assert max(abs(shares(plain[stratum]) - FRACTIONS).max() for stratum in strata[1:]) > 2e-3
 
 
@@ -93,7 +83,7 @@ def test_random_meets_its_fractions_for_each_number_of_deletions() -> None:
 def test_no_query_pair_and_no_gene_set_is_in_two_parts(
     table: Strains, fractions: tuple[float, ...], seed: int, by_deletions: bool
 ) -> None:
-    parts = pair_disjoint_parts(table, Bins.of_fractions(fractions), seed, by_deletions)
+    parts = parts_of("pair_disjoint", table, seed, fractions, by_deletions=by_deletions)
     pairs, sets = defaultdict(set), defaultdict(set)
     for strain, part in zip(table.genotypes, parts, strict=True):
         sets[frozenset(strain)].add(int(part))
@@ -146,18 +136,14 @@ stratified_tables = st.builds(
     st.integers(0, 100),
     st.sampled_from([(1.0,), (0.5, 0.5), (0.9, 0.3, 0.05), (0.0, 0.7)]),
 )
-bins = st.sampled_from([BINS, Bins.of_fractions((0.5, 0.3, 0.2)), Bins.of_folds(5, 2)])
-
-
-def shares_of_parts(bins: Bins) -> np.ndarray:
-    """[3] of training, validation and test."""
-    return np.array([sum(s for s, p in zip(bins.shares, bins.parts, strict=True) if p == part) for part in range(3)])
+bins = st.sampled_from([{}, {"fractions": (0.5, 0.3, 0.2)}, {"folds": 5, "fold": 2}])
 
 
 @examples(30)
 @given(table=stratified_tables, bins=bins, seed=st.integers(0, 100))
-def test_every_stratum_is_divided_as_its_shares_say(table: Strains, bins: Bins, seed: int) -> None:
-    parts = stratified_parts(table, bins, seed)
+def test_every_stratum_is_divided_as_its_shares_say(table: Strains, bins: dict[str, Any], seed: int) -> None:
+    parts = parts_of("stratified", table, seed, **bins)
+    expected = np.array([0.6, 0.2, 0.2] if "folds" in bins else bins.get("fractions", FRACTIONS))
     groups: dict[frozenset[str], int] = {}
     measured: dict[frozenset[str], np.ndarray] = defaultdict(lambda: np.zeros(len(table.phenotypes), bool))
     present = ~np.isnan(np.stack(list(table.phenotypes.values()), axis=1))
@@ -167,16 +153,12 @@ def test_every_stratum_is_divided_as_its_shares_say(table: Strains, bins: Bins, 
     strata: dict[tuple[int, bytes], Counter[int]] = defaultdict(Counter)
     for genes, part in groups.items():
         strata[len(genes), measured[genes].tobytes()][part] += 1
-    merged = max(Counter(bins.parts).values())
     for counts in strata.values():
-        found = np.array([counts[part] for part in range(3)])
-        assert abs(found - shares_of_parts(bins) * counts.total()).max() < merged
+        found = np.array([counts[part] for part in range(len(PARTS))])
+        assert abs(found - expected * counts.total()).max() < (3 if "folds" in bins else 1)
 
 
 # Splits by gene: which genes training never saw.
-
-
-REST = Bins.of_training((0.72, 0.18, 0.1))
 
 
 def genes_by_part(table: Strains, parts: Parts) -> dict[int, set[str]]:
@@ -186,98 +168,77 @@ def genes_by_part(table: Strains, parts: Parts) -> dict[int, set[str]]:
     return genes
 
 
+def check_new_genes(table: Strains, parts: Parts) -> None:
+    """Test strains have a gene that no other part has, and validation strains one that training lacks."""
+    genes = genes_by_part(table, parts)
+    for strain, part in zip(table.genotypes, parts, strict=True):
+        if part == VALIDATION:
+            assert not genes[TRAIN].issuperset(strain)
+        if part == TEST:
+            assert not (genes[TRAIN] | genes[VALIDATION]).issuperset(strain)
+        if not strain:
+            assert part == TRAIN
+
+
 @examples(40)
 @given(table=tables, fractions=fractions, seed=seeds)
-def test_no_test_gene_occurs_in_training_under_any(table: Strains, fractions: tuple[float, ...], seed: int) -> None:
-    parts = gene_disjoint_parts(table, fractions, seed, "any")
-    genes = genes_by_part(table, parts)
-    seen, chosen = genes[TRAIN], genes[TRAIN] | genes[VALIDATION]
-    for strain, part in zip(table.genotypes, parts, strict=True):
-        assert part in (TRAIN, VALIDATION, TEST)
-        if part == VALIDATION:
-            assert not seen.issuperset(strain)
-        if part == TEST:
-            assert not chosen.issuperset(strain)
+def test_no_test_gene_occurs_in_training(table: Strains, fractions: tuple[float, ...], seed: int) -> None:
+    parts = parts_of("gene_disjoint", table, seed, fractions)
+    assert set(parts.tolist()) <= {TRAIN, VALIDATION, TEST}
+    check_new_genes(table, parts)
 
 
 @examples(40)
 @given(table=tables, folds=st.integers(3, 5), seed=seeds)
-def test_folds_under_any_hold_out_genes_and_test_each_strain_once(table: Strains, folds: int, seed: int) -> None:
+def test_folds_of_genes_test_each_strain_once(table: Strains, folds: int, seed: int) -> None:
     tested = np.zeros(len(table), np.int64)
     for fold in range(folds):
-        parts = gene_fold_parts(table, folds, fold, seed, "any")
+        parts = parts_of("gene_disjoint", table, seed, folds=folds, fold=fold)
         tested += parts == TEST
-        genes = genes_by_part(table, parts)
-        for strain, part in zip(table.genotypes, parts, strict=True):
-            if part == VALIDATION:
-                assert not genes[TRAIN].issuperset(strain)
-            if part == TEST:
-                assert not (genes[TRAIN] | genes[VALIDATION]).issuperset(strain)
-            if not strain:
-                assert part == TRAIN
+        check_new_genes(table, parts)
     np.testing.assert_array_equal(tested, table.num_deletions > 0)
 
 
 @examples(40)
-@given(
-    table=tables,
-    seed=seeds,
-    test_genes=st.integers(1, 4),
-    by_deletions=st.booleans(),
-    rule=st.sampled_from(["any", "all"]),
-)
+@given(table=tables, seed=seeds, test_genes=st.integers(1, 4), by_deletions=st.booleans(), number=st.integers(1, 2))
 def test_gene_splits_are_those_of_dango(
-    table: Strains, seed: int, test_genes: int, by_deletions: bool, rule: str
+    table: Strains, seed: int, test_genes: int, by_deletions: bool, number: int
 ) -> None:
+    def held_out(number: int) -> Parts:
+        options: dict[str, Any] = {"test_genes": test_genes, "by_deletions": by_deletions}
+        return parts_of(f"gene_split_{number}", table, seed, (0.72, 0.18, 0.1), **options)
+
     occurring = set().union(*table.genotypes)
     if test_genes >= len(occurring):
         with pytest.raises(DataError, match=r"leaves no gene for training\n.*test genes of \d"):
-            held_out_gene_parts(table, REST, seed, test_genes, rule, by_deletions)
+            held_out(number)
         return
-    parts = held_out_gene_parts(table, REST, seed, test_genes, rule, by_deletions)
-    # The genes of training and validation are known to be none of the drawn; find the drawn by the one rule that
-    # says most of them, then check every strain by DANGO's definition.
-    drawn = occurring - genes_by_part(table, held_out_gene_parts(table, REST, seed, test_genes, "any", True))[TRAIN]
-    rest = genes_by_part(table, parts)
-    drawn -= rest[TRAIN] | rest[VALIDATION]
+    parts = held_out(number)
+    # No gene of training and validation was drawn; split 1 tells the most of the others.
+    rest = genes_by_part(table, held_out(1)), genes_by_part(table, parts)
+    drawn = occurring - rest[0][TRAIN] - rest[1][TRAIN] - rest[1][VALIDATION]
     for strain, part in zip(table.genotypes, parts, strict=True):
         held = len(drawn & set(strain))
         if part == TEST:
-            assert held >= 1 if rule == "any" else held == len(strain) > 0
+            assert held >= 1 if number == 1 else held == len(strain) > 0
         elif part == UNUSED:
-            assert rule == "all"
+            assert number == 2
             assert held > 0
         else:
             assert held == 0
 
 
-# What holds for every kind of split.
+OTHERS = [("gene_split_1", {"test_genes": 30}), ("gene_split_2", {"test_genes": 30})]
+FOLDED = ["random", "pair_disjoint", "stratified", "gene_disjoint"]
 
 
-def make(kind: str, table: Strains, seed: int) -> Parts:
-    """Return the parts of a kind of split, whose second word is the rule for genes, or asks for folds."""
-    name, _, rule = kind.partition(" ")
-    bins = Bins.of_folds(5, 1) if rule == "fold" else BINS
-    if name == "genes":
-        return gene_disjoint_parts(table, FRACTIONS, seed, rule)
-    if name == "folds":
-        return gene_fold_parts(table, 5, 2, seed, rule)
-    if name == "held":
-        return held_out_gene_parts(table, REST, seed, 30, rule, True)
-    if name == "stratified":
-        return stratified_parts(table, bins, seed)
-    return (random_parts if name == "random" else pair_disjoint_parts)(table, bins, seed, True)
-
-
-SPLITS = ["random", "random fold", "pair", "pair fold", "stratified", "stratified fold"]
-GENE_SPLITS = ["genes any", "genes all", "folds any", "folds all", "held any", "held all"]
-
-
-@pytest.mark.parametrize("kind", SPLITS + GENE_SPLITS)
-def test_a_part_depends_on_the_strain_and_the_seed_not_on_the_order_of_rows(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "more"), [*((kind, of) for kind in FOLDED for of in ({}, {"folds": 5, "fold": 1})), *OTHERS]
+)
+def test_a_part_depends_on_the_strain_and_the_seed_not_on_the_order_of_rows(kind: str, more: dict[str, Any]) -> None:
     table = triples(2000, genes=100)
-    parts = make(kind, table, 5)
-    np.testing.assert_array_equal(make(kind, table, 5), parts)
-    assert (make(kind, table, 6) != parts).mean() > 0.02
+    parts = parts_of(kind, table, 5, **more)
+    np.testing.assert_array_equal(parts_of(kind, table, 5, **more), parts)
+    assert (parts_of(kind, table, 6, **more) != parts).mean() > 0.02
     moved, order = shuffled_rows(table)
-    np.testing.assert_array_equal(make(kind, moved, 5), parts[order])
+    np.testing.assert_array_equal(parts_of(kind, moved, 5, **more), parts[order])

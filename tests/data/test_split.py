@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from dataclasses import replace
@@ -15,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.data.config import FOLDED, TEST, UNUSED, VALIDATION, SplitConfig, SubsetConfig
-from dglcell.data.partition import Bins, random_parts
-from dglcell.data.split import Split, divide, make_split, read_index_file, subset_parts
+from dglcell.data.partition import divide
+from dglcell.data.split import Split, make_split, subset_parts
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
 from tests.data.strain_tables import random_table, table_of, tables
@@ -39,7 +38,7 @@ WRONG = [
     ({"all_train": 1}, "all_train` is for a split of another kind"),
     ({"kind": "deletions", "all_train": 2}, r"all_train` leaves no strain for validation\n.*2\n.*less than"),
     ({"kind": "file"}, r"kind: file` and `split.path` go together\n.*kind file, path None\n"),
-    ({"path": "x.json"}, r"kind: file` and `split.path` go together\n.*kind random, path x.json\n"),
+    ({"path": "x.npz"}, r"kind: file` and `split.path` go together\n.*kind random, path x.npz\n"),
     ({"kind": "covariate"}, "kind: covariate` and `split.covariate` go together"),
     ({"test_values": ["b"]}, "test_values` is for a covariate split"),
     ({"train_share": 0.0}, r"train_share` is no share .*\n.*0.0\n.*more than 0, and at most 1"),
@@ -101,7 +100,6 @@ def split() -> Split:
         SplitConfig(by_deletions=False),
         SplitConfig("pair_disjoint"),
         SplitConfig("gene_disjoint"),
-        SplitConfig("gene_disjoint", [0.5, 0.25, 0.25], genes_rule="all"),
         SplitConfig("stratified"),
         SplitConfig("stratified", folds=5, fold=4),
         SplitConfig("gene_disjoint", folds=4, fold=3),
@@ -172,7 +170,6 @@ def test_a_file_of_something_else(split: Split, tmp_path: Path) -> None:
     [
         (SplitConfig(), [["A"], ["B"]], r"random split: no strain in .*\n.*2 train|1 train.*\n.*\n.*larger fraction"),
         (SplitConfig("pair_disjoint"), [["A"], ["B"], ["C"]] * 9, "pair_disjoint split: no strain in validation and"),
-        (SplitConfig("gene_disjoint", genes_rule="all"), [["A", "B"]] * 9, "gene_disjoint split: no strain in"),
     ],
 )
 def test_an_empty_part(config: SplitConfig, strains: list[list[str]], message: str) -> None:
@@ -207,7 +204,7 @@ def test_a_smaller_share_of_training_strains_is_inside_a_larger_one(kind: str) -
         larger = trained
 
 
-@pytest.mark.parametrize("options", [{}, {"folds": 4, "fold": 1}, {"genes_rule": "all"}])
+@pytest.mark.parametrize("options", [{}, {"folds": 4, "fold": 1}])
 def test_a_group_of_genes_is_in_one_part(options: dict[str, Any], tmp_path: Path) -> None:
     table = random_table(600, 120, (1, 1))
     of = {name: f"group {number // 3}" for number, name in enumerate(table.names[:90])}  # the others have none
@@ -265,64 +262,8 @@ def test_a_deletions_split_without_strains_on_a_side() -> None:
         make_split(SplitConfig("deletions", max_deletions=1), table, STORE)
 
 
-GOOD = {"train": [0, 3, 4, 6], "val": [1], "test": [2, 5]}
-
-
-def write(folder: Path, content: Any) -> Path:
-    """Write the file as torchcell does."""
-    path = folder / "index_seed_42.json"
-    path.write_text(json.dumps(content, indent=2))
-    return path
-
-
-def test_a_file_makes_a_split_with_its_hash(tmp_path: Path) -> None:
-    table = random_table(7, 20)
-
-    def of_file(content: dict[str, list[int]], **options: Any) -> Split:
-        return make_split(SplitConfig("file", path=str(write(tmp_path, content)), **options), table, STORE)
-
-    split = of_file(GOOD)
-    assert [split.indices(part).tolist() for part in ("train", "validation", "test")] == [*GOOD.values()]
-    assert (split.kind, split.parameters["file"]) == ("file", "index_seed_42.json")
-    assert of_file({**GOOD, "val": [5], "test": [2, 1]}).sha256 != split.sha256
-    smaller = of_file(GOOD, subset=SubsetConfig(4))
-    assert smaller.counts["unused"] == 3
-    np.testing.assert_array_equal(smaller.part[smaller.part != 255], split.part[smaller.part != 255])
-    assert read_index_file(write(tmp_path, {**GOOD, "train": [0]}), 7, "unused").tolist() == [0, 1, 2, 255, 255, 2, 255]
-    with pytest.raises(DataError, match=r"file split: no strain in validation and test\n"):
-        of_file({"train": [0, 1, 2, 3, 4, 5, 6], "val": [], "test": []})
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ({**GOOD, "test": [2, 5, 7]}, r"lists strains that the store does not have\n.*7\n.*0 … 6\n"),
-        ({**GOOD, "val": [-1, 1]}, r"lists strains that the store does not have\n.*-1\n"),
-        ({**GOOD, "val": [1, 3]}, r"lists strains more than once\n.*3\n.*each strain in one of train, val"),
-        ({**GOOD, "test": [2, 2, 5]}, r"lists strains more than once\n.*2\n"),
-        ({**GOOD, "train": [0, 3, 4]}, r"does not list every strain .*\n.*6 of 7; not 6\n.*`split.unlisted: unused`"),
-        ({"train": [0], "test": [1]}, r"is no JSON of three lists\n"),
-        ({**GOOD, "validation": [1]}, r"is no JSON of three lists\n"),
-        ([0, 1], r"is no JSON of three lists\n"),
-        ({"train": {"a": {"indices": [0]}}, "val": {}, "test": {}}, r"a part is no list.*\n.*\n.*details"),
-        *(({**GOOD, "val": [odd]}, r"a part is no list of strain numbers\n") for odd in (1.0, True, 10**30)),
-    ],
-)
-def test_a_file_that_does_not_fit(tmp_path: Path, content: Any, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        read_index_file(write(tmp_path, content), 7, "refuse")
-
-
-def test_a_file_that_is_no_json_or_not_there(tmp_path: Path) -> None:
-    path = tmp_path / "torn.json"
-    path.write_text('{"train": [0, 1')
-    for name in ("torn", "nowhere"):
-        with pytest.raises(DataError, match=rf"split '.*{name}.json' is no JSON of three lists\n  got: "):
-            make_split(SplitConfig("file", path=str(tmp_path / f"{name}.json")), random_table(7, 20), STORE)
-
-
 SUBSET_TABLE = random_table(3000, 200, (1, 4), seed=3)
-PARTS = random_parts(SUBSET_TABLE, Bins.of_fractions((0.8, 0.1, 0.1)), 101, False)  # a seed that no test draws
+PARTS = divide(SplitConfig(seed=101, by_deletions=False), SUBSET_TABLE)[0]  # a seed that no test draws
 
 
 @examples(25)
