@@ -10,8 +10,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.baselines.beyond_deletions import lost, owners, summed
-from dglcell.baselines.problem import MORE, SIMULATED, Baseline, Family, Problem, each, labelled
+from dglcell.baselines.problem import MORE, SIMULATED, Baseline, Family, Problem, each
 from dglcell.baselines.simple import AdditiveRidge, not_fitness_like
 from dglcell.data.columns import COMPUTED, COVARIATE, Column
 from dglcell.data.strains import Strains
@@ -80,14 +79,12 @@ class GeneCurves(Baseline):
     curves: tuple[Curve, ...] = field(init=False, repr=False)
     covariates: AdditiveRidge = field(init=False, repr=False)
 
-    def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
-        """Learn from the labelled strains; missing labels (NaN) are ignored."""
-        strains, labels = labelled(strains, y)
-        self.covariates = AdditiveRidge(1.0).fit(strains, labels)
-        labels = labels - self.covariates.of_covariates(strains)
+    def fit(self, strains: Strains, y: NDArray[np.float64]) -> Self:
+        self.covariates = AdditiveRidge(1.0).fit(strains, y)
+        labels = y - self.covariates.of_covariates(strains)
         few = np.flatnonzero(strains.num_deletions <= 1)
         strains, labels = strains.take(few), labels[few]
-        places = summed(lost(strains), strains)
+        places = strains.total(strains.lost)
         self.pooled = Curve.of(places, labels)
         grid = np.append(np.linspace(places.min(), places.max(), GRID), 0.0)
         prior, weight = self.pooled(grid), np.append(np.full(GRID, self.shrinkage / GRID), CERTAIN)
@@ -105,7 +102,7 @@ class GeneCurves(Baseline):
         return self
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        amounts, values = lost(strains), np.empty(len(strains.targets))
+        amounts, values = strains.lost, np.empty(len(strains.targets))
         curves = dict(zip(self.genes.tolist(), self.curves, strict=True))
         for gene, of in _by_gene(strains.targets):
             values[of] = curves.get(gene, self.pooled)(amounts[of])
@@ -117,10 +114,10 @@ class GeneCurves(Baseline):
         if self.combined == PRODUCT:
             unit = wild if wild > 0 else 1.0  # fitness is relative to the wild type, and that is never negative
             product = np.full(len(strains), unit)
-            np.multiply.at(product, owners(strains), values / unit)
+            np.multiply.at(product, strains.owners, values / unit)
             return product
         least = np.full(len(strains), np.inf)
-        np.minimum.at(least, owners(strains), np.where(amounts == 0, np.inf, values))
+        np.minimum.at(least, strains.owners, np.where(amounts == 0, np.inf, values))
         return np.where(np.isinf(least), wild, least)
 
 

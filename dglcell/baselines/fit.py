@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dglcell.baselines.curves import FBA, FBA_CURVE, MINIMUM_OF_CURVES, PRODUCT_OF_CURVES
+from dglcell.baselines.features import Reactions
 from dglcell.baselines.kernel_ridge import KERNEL_RIDGE
 from dglcell.baselines.problem import MORE, SIMULATED, Baseline, Family, Problem
 from dglcell.baselines.reaction_kernel import BOUND, REACTION_KERNEL
-from dglcell.baselines.similarity import Reactions
 from dglcell.baselines.simple import ADDITIVE, MULTIPLICATIVE, QUERY_PAIR, SAME_STRAIN, SUBSET, TRAINING_MEAN
 from dglcell.baselines.strain_kernel import STRAIN_KERNEL
 from dglcell.baselines.trees import TREES

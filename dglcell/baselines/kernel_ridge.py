@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dglcell.baselines.beyond_deletions import adding, refuse_activities
+from dglcell.baselines.features import GeneSimilarity, adding, refuse_activities
 from dglcell.baselines.problem import Baseline, Family, Problem, limit, spanned
-from dglcell.baselines.similarity import GeneSimilarity
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.data.strains import Strains
 
@@ -127,7 +126,6 @@ def fit_kernel_ridge(
     Spreads of genes without training strains do not concern the fit. Above ``MOST_OPERATIONS`` the regression is in the
     span of 2,000 strains.
     """
-    problem = problem.labelled()
     similarity, labels, mean = problem.similarity(), problem.y_train, float(problem.y_train.mean())
     train = PairMatrix.of(problem.train, similarity.genes)
     residual = labels - AdditiveRidge(10.0).fit(problem.train, labels).predict(problem.train)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.baselines.beyond_deletions import blocks
-from dglcell.baselines.similarity import GeneSimilarity, Reactions
+from dglcell.baselines.features import GeneSimilarity, Reactions, blocks
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
 
@@ -25,6 +24,10 @@ class Baseline:
     matrices, `Reactions`, other dataclasses and tuples of them, each with its type as the annotation.
     """
 
+    def fit(self, strains: Strains, y: NDArray[np.float64]) -> Self:
+        """Learn from strains and their labels, [S], of which none is missing, and return the baseline."""
+        raise NotImplementedError
+
     def predict(self, strains: Strains) -> NDArray[np.float64]:
         """Return predictions in the units of the labels, [S]."""
         raise NotImplementedError
@@ -36,8 +39,8 @@ class Problem:
 
     train: Strains
     validation: Strains
-    y_train: NDArray[np.floating]  #: [S] labels, NaN where missing
-    y_validation: NDArray[np.floating]  #: likewise for the validation strains
+    y_train: NDArray[np.float64]  #: [S] labels, NaN where missing; of a problem that is `labelled` none is missing
+    y_validation: NDArray[np.floating]  #: [S] labels of the validation strains, NaN where missing
     #: returns how similar all genes are to those of the training part; called if it is needed
     similarity: Callable[[], GeneSimilarity]
     most_deletions: int  #: most deletions of any strain that is to be predicted
@@ -54,14 +57,25 @@ class Problem:
             words.append("covariates")
         return " and ".join(words) or None
 
+    def of(self, rows: NDArray[np.int64]) -> Problem:
+        """Return the problem with some of the training strains."""
+        return replace(self, train=self.train.take(rows), y_train=self.y_train[rows])
+
     def labelled(self) -> Problem:
         """Return the problem without training strains that have no label.
 
         Raises:
-            DataError: none has one.
+            DataError: the lengths differ, or none has one.
         """
-        train, y_train = labelled(self.train, self.y_train)
-        return replace(self, train=train, y_train=y_train)
+        y = np.asarray(self.y_train, dtype=np.float64)
+        if len(y) != len(self.train):
+            raise DataError("baselines: labels do not match the strains", got=len(y), expected=len(self.train))
+        rows = np.flatnonzero(~np.isnan(y))
+        if len(rows) == 0:
+            what = "baselines: no training strain has a label"
+            raise DataError(what, got=f"{len(y):,} missing labels", do="choose another phenotype or another split")
+        same = replace(self, y_train=y)
+        return same if len(rows) == len(y) else same.of(rows)
 
     def with_validation(self) -> Problem:
         """Return the problem with a validation part.
@@ -73,9 +87,8 @@ class Problem:
             return self
         order = np.random.default_rng(0).permutation(count)
         held_out, rest = (np.sort(rows) for rows in np.split(order, [max(1, count // FOLDS)]))
-        validation, y_validation = self.train.take(held_out), self.y_train[held_out]
-        train, y_train = self.train.take(rest), self.y_train[rest]
-        return replace(self, train=train, validation=validation, y_train=y_train, y_validation=y_validation)
+        fold = self.of(held_out)
+        return replace(self.of(rest), validation=fold.train, y_validation=fold.y_train)
 
     def sampled(self, most: int) -> tuple[Problem, str]:
         """Return the problem with at most ``most`` training strains, drawn always alike, and words for that."""
@@ -83,9 +96,7 @@ class Problem:
         if count <= most:
             return self, ""
         rows = np.sort(np.random.default_rng(0).permutation(count)[:most])
-        return replace(
-            self, train=self.train.take(rows), y_train=self.y_train[rows]
-        ), f"a sample of {most:,} of {count:,} strains"
+        return self.of(rows), f"a sample of {most:,} of {count:,} strains"
 
     def error(self, model: Baseline) -> float:
         """Return the mean squared error on the validation part; NaN where nothing is measured there."""
@@ -131,22 +142,6 @@ def in_words(name: str, model: Baseline) -> str:
         if of != "" and of == of  # NaN is of something that these strains do not have
     ]
     return f"{name} ({', '.join(said)})" if said else name
-
-
-def labelled(strains: Strains, y: NDArray[np.floating]) -> tuple[Strains, NDArray[np.float64]]:
-    """Return the strains whose label is not NaN, with their labels in float64.
-
-    Raises:
-        DataError: the lengths differ, or no strain has a label.
-    """
-    if len(y) != len(strains):
-        raise DataError("baselines: labels do not match the strains", got=len(y), expected=len(strains))
-    rows = np.flatnonzero(~np.isnan(y))
-    if len(rows) == 0:
-        what = "baselines: no training strain has a label"
-        raise DataError(what, got=f"{len(y):,} missing labels", do="choose another phenotype or another split")
-    labels = np.asarray(y, dtype=np.float64)
-    return (strains, labels) if len(rows) == len(labels) else (strains.take(rows), labels[rows])
 
 
 MOST_STRAINS = 20_000

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dglcell.baselines.beyond_deletions import blocks
-from dglcell.baselines.problem import MOST_STRAINS, SMALLEST, Baseline, Family, Problem, labelled, spanned
-from dglcell.baselines.similarity import Reactions
+from dglcell.baselines.features import Reactions, blocks
+from dglcell.baselines.problem import MOST_STRAINS, SMALLEST, Baseline, Family, Problem, spanned
 from dglcell.baselines.simple import not_fitness_like
 from dglcell.data.strains import Strains
 
@@ -32,17 +31,15 @@ class UntrainedBound(Baseline):
     """
 
     reactions: Reactions = field(repr=False)
-    sets: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0), np.float32), init=False, repr=False)
-    columns: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64), init=False, repr=False)
-    labels: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
+    sets: NDArray[np.float32] = field(init=False, repr=False)
+    columns: NDArray[np.int64] = field(init=False, repr=False)
+    labels: NDArray[np.float64] = field(init=False, repr=False)
 
-    def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
-        """Learn from the labelled strains; missing labels (NaN) are ignored."""
-        strains, labels = labelled(strains, y)
-        below = np.flatnonzero(labels < WILD_TYPE)
+    def fit(self, strains: Strains, y: NDArray[np.float64]) -> Self:
+        below = np.flatnonzero(y < WILD_TYPE)
         lost = self.reactions.of_bounds(strains.take(below))
         some = np.flatnonzero(np.diff(lost.indptr))  # what loses nothing bounds no other
-        lost, labels = lost[some], labels[below][some]
+        lost, labels = lost[some], y[below][some]
         self.columns = np.unique(lost.indices)
         self.sets, which = np.unique(lost[:, self.columns].toarray(), axis=0, return_inverse=True)
         self.labels = np.full(len(self.sets), np.inf)
@@ -108,7 +105,7 @@ def fit_reaction_kernel(
     problem: Problem, own: float, penalties: Sequence[float] = PENALTIES
 ) -> Iterator[ReactionKernelRidge]:
     """Yield one model for each penalty; ``own`` is its ``own_share``."""
-    problem, sample = problem.labelled().sampled(MOST_STRAINS)
+    problem, sample = problem.sampled(MOST_STRAINS)
     assert problem.reactions is not None
     model = ReactionKernelRidge(own, problem.reactions, float(problem.y_train.mean()))
     vectors = model.features(problem.train)

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dglcell.baselines.beyond_deletions import Covariates, owners, refuse_activities
-from dglcell.baselines.problem import ANY, MORE, Baseline, Family, Problem, each, labelled
+from dglcell.baselines.features import Covariates, refuse_activities
+from dglcell.baselines.problem import ANY, MORE, Baseline, Family, Problem, each
 from dglcell.data.columns import COVARIATE, MEDIUM, Column
 from dglcell.data.partition import Keys, strain_keys
 from dglcell.data.strains import Strains
@@ -23,9 +23,8 @@ class TrainingMean(Baseline):
 
     mean: float = field(default=0.0, init=False)
 
-    def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
-        """Learn from the labelled strains; missing labels (NaN) are ignored."""
-        self.mean = float(labelled(strains, y)[1].mean())
+    def fit(self, strains: Strains, y: NDArray[np.float64]) -> Self:
+        self.mean = float(y.mean())
         return self
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
@@ -46,20 +45,18 @@ class AdditiveRidge(Baseline):
     #: 0
     alpha: float = 1.0
     intercept: float = field(default=0.0, init=False)
-    effects: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
-    covariates: Covariates | None = field(default=None, init=False, repr=False)
-    covariate_effects: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
+    effects: NDArray[np.float64] = field(init=False, repr=False)
+    covariates: Covariates | None = field(init=False, repr=False)
+    covariate_effects: NDArray[np.float64] = field(init=False, repr=False)
 
-    def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
-        """Learn from the labelled strains; missing labels (NaN) are ignored."""
+    def fit(self, strains: Strains, y: NDArray[np.float64]) -> Self:
         from sklearn.linear_model import Ridge  # is slow to import, and needed to fit only
 
-        strains, labels = labelled(strains, y)
         self.covariates = Covariates.of(strains) if strains.covariates else None
         design = sparse.csr_array(strains.design)
         if self.covariates is not None:
             design = sparse.csr_array(sparse.hstack([design, self.covariates.columns(strains)]))
-        ridge = Ridge(self.alpha, solver="sparse_cg", tol=1e-9).fit(design, labels)
+        ridge = Ridge(self.alpha, solver="sparse_cg", tol=1e-9).fit(design, y)
         self.effects, self.covariate_effects = np.split(ridge.coef_, [len(strains.names)])
         mean_effect = float(self.covariates.mean @ self.covariate_effects) if self.covariates is not None else 0.0
         self.intercept = float(ridge.intercept_) + mean_effect
@@ -75,9 +72,8 @@ class AdditiveRidge(Baseline):
         """
         if self.covariates is None:
             return 0.0
-        return (
-            self.covariates.columns(strains) @ self.covariate_effects
-        ) - self.covariates.mean @ self.covariate_effects
+        effects: NDArray[np.float64] = self.covariates.columns(strains) @ self.covariate_effects
+        return effects - self.covariates.mean @ self.covariate_effects
 
 
 @dataclass(frozen=True)
@@ -114,12 +110,10 @@ class QueryPairMean(Baseline):
     mean: float = field(default=0.0, init=False)
     deviations: Shrunk = field(init=False, repr=False)
 
-    def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
-        """Learn from the labelled strains; missing labels (NaN) are ignored."""
-        strains, labels = labelled(strains, y)
-        self.mean = float(labels.mean())
+    def fit(self, strains: Strains, y: NDArray[np.float64]) -> Self:
+        self.mean = float(y.mean())
         rows, keys = _query_pairs(strains)
-        self.deviations = Shrunk.of(keys, labels[rows] - self.mean, self.pseudo_count)
+        self.deviations = Shrunk.of(keys, y[rows] - self.mean, self.pseudo_count)
         return self
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
@@ -149,13 +143,11 @@ class SameStrain(Baseline):
     others: Covariates = field(init=False, repr=False)
     deviations: Shrunk = field(init=False, repr=False)
 
-    def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
-        """Learn from the labelled strains; missing labels (NaN) are ignored."""
-        strains, labels = labelled(strains, y)
-        self.ridge = AdditiveRidge().fit(strains, labels)
+    def fit(self, strains: Strains, y: NDArray[np.float64]) -> Self:
+        self.ridge = AdditiveRidge().fit(strains, y)
         of_medium = {MEDIUM, *strains.computed}
         self.others = Covariates(tuple(one for one in Covariates.of(strains).known if one.name not in of_medium))
-        self.deviations = Shrunk.of(self._keys(strains), labels - self.ridge.predict(strains), self.pseudo_count)
+        self.deviations = Shrunk.of(self._keys(strains), y - self.ridge.predict(strains), self.pseudo_count)
         return self
 
     def _keys(self, strains: Strains) -> Keys:
@@ -192,12 +184,6 @@ def not_fitness_like(y: NDArray[np.floating]) -> str | None:
     return None
 
 
-def wild_type(strains: Strains, labels: NDArray[np.float64]) -> float:
-    """Return the median label of the strains with the fewest deletions, or of all where that is not positive."""
-    fewest = float(np.median(labels[strains.num_deletions == strains.num_deletions.min()]))
-    return fewest if fewest > 0 else float(np.median(labels))
-
-
 ROUNDS = 100
 STEP = 1e-4
 
@@ -215,13 +201,13 @@ class Multiplicative(Baseline):
     #: penalty; an effect is shrunk towards 1 as if it had been measured ``alpha`` more times without any
     alpha: float = 1.0
     wild_type: float = field(default=1.0, init=False)
-    effects: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
+    effects: NDArray[np.float64] = field(init=False, repr=False)
 
-    def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
-        """Learn from the labelled strains; missing labels (NaN) are ignored."""
-        strains, labels = labelled(strains, y)
-        self.wild_type = wild_type(strains, labels)
-        relative, size = labels / self.wild_type, len(strains.names)
+    def fit(self, strains: Strains, y: NDArray[np.float64]) -> Self:
+        # Of strains with the fewest deletions, or of all where noise makes that no fitness.
+        fewest = float(np.median(y[strains.num_deletions == strains.num_deletions.min()]))
+        self.wild_type = fewest if fewest > 0 else float(np.median(y))
+        relative, size = y / self.wild_type, len(strains.names)
         single = np.flatnonzero(strains.num_deletions == 1)
         genes = strains.targets[strains.offsets[single]]
         count = np.bincount(genes, minlength=size)
@@ -234,7 +220,7 @@ class Multiplicative(Baseline):
         return self
 
     def _estimate(self, strains: Strains, relative: NDArray[np.float64], estimated: NDArray[np.bool_]) -> None:
-        owner, size = owners(strains), len(strains.names)
+        owner, size = strains.owners, len(strains.names)
         # All factors are updated at once, each by a share only. With a whole step, every gene of a strain would correct
         # the strain's whole error.
         share = 1 / max(2.0, float(strains.num_deletions.mean()))
@@ -249,15 +235,18 @@ class Multiplicative(Baseline):
 
     def _others(self, strains: Strains, owner: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return for each deleted gene of each strain the product of the effects of the strain's other genes, [P]."""
-        zero = self.effects == 0
-        logs = np.log(np.where(zero, 1.0, self.effects))
+        zero, logs = self._logarithms
         lost = (strains.design @ zero)[owner] - zero[strains.targets]
         return np.where(lost > 0, 0.0, np.exp((strains.design @ logs)[owner] - logs[strains.targets]))
 
-    def predict(self, strains: Strains) -> NDArray[np.float64]:
-        strains = refuse_activities(strains, "multiplicative")
+    @property
+    def _logarithms(self) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+        """Return which effects are 0, and the logarithms of the others, [N] each."""
         zero = self.effects == 0
-        logs = np.log(np.where(zero, 1.0, self.effects))
+        return zero, np.log(np.where(zero, 1.0, self.effects))
+
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        strains, (zero, logs) = refuse_activities(strains, "multiplicative"), self._logarithms
         return self.wild_type * np.where(strains.design @ zero > 0, 0.0, np.exp(strains.design @ logs))
 
 
@@ -276,16 +265,15 @@ class SmallestSubset(Baseline):
     mean_of: Shrunk = field(init=False, repr=False)
     measured: Shrunk = field(init=False, repr=False)
 
-    def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
-        """Learn from the labelled strains; missing labels (NaN) are ignored, replicates averaged."""
-        strains, labels = labelled(refuse_activities(strains, "smallest subset"), y)
-        self.mean = float(labels.mean())
-        self.mean_of = Shrunk.of(strains.num_deletions, labels, 0)
+    def fit(self, strains: Strains, y: NDArray[np.float64]) -> Self:
+        refuse_activities(strains, "smallest subset")
+        self.mean = float(y.mean())
+        self.mean_of = Shrunk.of(strains.num_deletions, y, 0)
         small = np.flatnonzero((strains.num_deletions > 0) & (strains.num_deletions <= LARGEST_SUBSET))
         keys = np.empty(len(strains), np.uint64)
         for rows, genes in strains.by_number():
             keys[rows] = _keys(genes, len(strains.names))
-        self.measured = Shrunk.of(keys[small], labels[small], 0)
+        self.measured = Shrunk.of(keys[small], y[small], 0)
         return self
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:

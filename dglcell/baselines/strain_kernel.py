@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
-from dglcell.baselines.beyond_deletions import Covariates, adding, blocks, lost, owners
+from dglcell.baselines.features import Covariates, adding, blocks
 from dglcell.baselines.problem import MORE, Baseline, Family, Problem, limit, solved, spanned
 from dglcell.data.strains import Strains
 
@@ -43,8 +43,8 @@ class Compared:
     @classmethod
     def of(cls, strains: Strains, covariates: Covariates) -> Self:
         """Return it for strains; ``covariates`` are those of the training strains."""
-        sums, targets = adding(owners(strains), len(strains)), strains.targets.astype(np.int64)
-        return cls(targets, lost(strains), sums, covariates.codes(strains), covariates.numbers(strains))
+        sums, targets = adding(strains.owners, len(strains)), strains.targets.astype(np.int64)
+        return cls(targets, strains.lost, sums, covariates.codes(strains), covariates.numbers(strains))
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,6 @@ class StrainKernelRidge(Baseline):
 
 def fit_strain_kernels(problem: Problem) -> Iterator[StrainKernelRidge]:
     """Yield one model for each set of hyperparameters that concern the strains."""
-    problem = problem.labelled()
     exact, among, limited = len(problem.train) <= MOST_EXACT, problem.train, ""
     if not exact:
         problem, among, limited = limit(problem, LANDMARKS)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.baselines.beyond_deletions import Covariates, blocks, lost, summed
+from dglcell.baselines.features import Covariates, Reactions, blocks
 from dglcell.baselines.problem import ANY, FOLDS, MOST_STRAINS, Baseline, Family, Problem
-from dglcell.baselines.similarity import Reactions
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.data.strains import Strains
 
@@ -64,17 +63,16 @@ class Features:
 
     def __call__(self, strains: Strains) -> NDArray[np.float64]:
         """Return the features of strains, [S, F]; what additive effects predict comes first."""
-        amounts, sums = lost(strains), np.zeros((len(strains), 2 * self.of_genes.shape[1]))
+        amounts, sums = strains.lost, np.zeros((len(strains), 2 * self.of_genes.shape[1]))
         of_targets = self.of_genes[strains.targets] * amounts[:, None]
         for axis, values in enumerate(of_targets.T.astype(np.float64)):
-            sums[:, 2 * axis] = summed(values, strains)
-            sums[:, 2 * axis + 1] = np.square(sums[:, 2 * axis]) - summed(np.square(values), strains)
-        columns = [self.additive.predict(strains), strains.num_deletions, summed(amounts, strains)]
+            sums[:, 2 * axis] = strains.total(values)
+            sums[:, 2 * axis + 1] = np.square(sums[:, 2 * axis]) - strains.total(np.square(values))
+        columns = [self.additive.predict(strains), strains.num_deletions, strains.total(amounts)]
         if self.reactions is not None:
             found = self.reactions.lost(strains)
             columns += [np.asarray(found.sum(axis=1)).ravel(), *(found @ self.of_reactions).T]
-        covariates = self.covariates.columns(strains).toarray() if self.covariates.known else np.zeros((len(sums), 0))
-        return np.concatenate([np.stack(columns, axis=1), sums, covariates], axis=1)
+        return np.concatenate([np.stack(columns, axis=1), sums, self.covariates.columns(strains).toarray()], axis=1)
 
 
 def _axes(matrix: Any) -> NDArray[np.float32]:
@@ -144,7 +142,6 @@ class BoostedTrees(Baseline):
 def _fitted(problem: Problem) -> Iterator[Baseline]:
     from sklearn.ensemble import HistGradientBoostingRegressor  # is slow to import, and needed to fit only
 
-    problem = problem.labelled()
     features = Features.of(problem)
     numbers = features.without_own(problem)
     for leaves in LEAVES[-1:] if len(problem.train) > MOST_STRAINS else LEAVES:

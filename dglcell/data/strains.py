@@ -294,12 +294,23 @@ class Strains:
         """Return a sparse matrix, [S, N], that says how much of the gene the strain lacks, 1 where it is deleted."""
         from scipy import sparse
 
-        values = np.ones(len(self.targets)) if self.activities is None else 1.0 - self.activities.astype(np.float64)
         shape = (len(self), len(self.names))
-        return sparse.csr_matrix((values, self.targets.astype(np.int64), self.offsets), shape=shape)
+        return sparse.csr_matrix((self.lost, self.targets.astype(np.int64), self.offsets), shape=shape)
+
+    @property
+    def lost(self) -> NDArray[np.float64]:
+        """Return how much of each target a strain lacks, [P], 1 minus its activity."""
+        return 1.0 - self.left().astype(np.float64)
+
+    @cached_property
+    def owners(self) -> NDArray[np.int64]:
+        """Return the strain of each target, [P]."""
+        return np.repeat(np.arange(len(self)), self.num_deletions)
 
     def total(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return the sum of ``values``, [P], over the targets of each strain, [S]; of flags, how many are set."""
+        if values.dtype.kind == "f":
+            return np.bincount(self.owners, values, len(self)).astype(np.float64)
         totals = np.zeros(len(values) + 1, values.dtype if values.dtype.kind == "u" else np.int64)
         np.cumsum(values, out=totals[1:])
         return np.diff(totals[self.offsets])

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.baselines.beyond_deletions import summed
 from dglcell.config.read import experiment_file, load_config
 from dglcell.data.columns import COVARIATE, Column
 from dglcell.data.config import VALIDATION
@@ -92,7 +91,7 @@ def _new_strains(members: Sequence[Trained], directories: Sequence[Path], table:
     trained = members[0]
     table = renamed(table, trained.cell.genes)
     lacking = np.array([gene not in trained.cell.genes for gene in table.names])
-    unknown = summed(lacking[table.targets].astype(np.float64), table) > 0
+    unknown = table.total(lacking[table.targets]) > 0
     seen = np.isin(identities(table, trained), strains_of_runs(members, directories))
     # The wild type is a strain for models that see its covariates.
     idle = (table.num_deletions == 0) & (not asked_of(trained))

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dglcell.baselines import beyond_deletions, problem, strain_kernel
+from dglcell.baselines import features, problem, strain_kernel
+from dglcell.baselines.features import GeneSimilarity
 from dglcell.baselines.fit import ALL_BASELINES, best_of, fit_families, left_out_baselines
 from dglcell.baselines.problem import ANY, DELETIONS, MORE, Baseline, in_words
-from dglcell.baselines.similarity import GeneSimilarity
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.baselines.strain_kernel import OWN, SHARED, STRAIN_KERNEL, StrainKernelRidge, fit_strain_kernels
 from dglcell.data.columns import COVARIATE, Column
@@ -89,16 +89,6 @@ def test_an_unknown_category_and_a_covariate_that_is_not_there_do_what_the_mean_
     np.testing.assert_allclose(model.predict(lacking), model.predict(unknown))
 
 
-@pytest.mark.parametrize("name", ["additive ridge", "kernel ridge over strains"])
-def test_of_a_covariate_that_never_changed_in_training_nothing_is_learned(name: str) -> None:
-    rng = np.random.default_rng(0)
-    rows = [{"g0": float(s)} for s in rng.random(7)]
-    strains = Strains.from_names(rows, covariates={"dose": [0.1] * 7})
-    model = fitted(name, strains, rng.random(7))
-    other = Strains.from_names(rows, covariates={"dose": [0.1 + 1e-6] * 7})
-    np.testing.assert_allclose(model.predict(other), model.predict(strains), atol=1e-5)
-
-
 @given(table=weakened(), alpha=st.sampled_from([0.1, 1.0, 10.0]))
 @FEWER
 def test_the_additive_ridge_is_the_solution_of_its_normal_equations(table: Table, alpha: float) -> None:
@@ -159,21 +149,6 @@ def test_baselines_of_deletions_are_left_out_with_a_reason() -> None:
     chosen = in_words("kernel ridge over strains", models["kernel ridge over strains"])
     assert "activity length" in chosen
     assert "alike" not in chosen
-
-
-def test_covariates_alone_are_for_the_ridges() -> None:
-    rng = np.random.default_rng(0)
-    sugars = rng.integers(0, 2, (40, 4)).astype(float)
-    y = sugars @ [1.0, 2.0, 3.0, 4.0] + 2 * sugars[:, 0] * sugars[:, 1]
-    strains = Strains.from_names([[]] * 40, covariates=dict(zip("abcd", sugars.T, strict=True)))
-    problem = problem_of(strains.take(np.arange(30)), y[:30], strains.take(np.arange(30, 40)), y[30:])
-    left_out = left_out_baselines(problem)
-    assert left_out["kernel ridge"] == "knows deletions only, and the strains have covariates"
-    assert left_out["product of curves"] == left_out["minimum of curves"] == "needs strains with activities"
-    models = fit_families(problem)
-    assert models.keys() == {"training mean", "additive ridge", "kernel ridge over strains", "boosted trees"}
-    # Two sugars together do more than the sum of both, which the additive ridge cannot express.
-    assert problem.error(models["kernel ridge over strains"]) < 0.5 * problem.error(models["additive ridge"])
 
 
 @pytest.mark.parametrize("name", [name for name, family in ALL_BASELINES.items() if family.about == DELETIONS])
@@ -278,27 +253,11 @@ def test_strains_are_compared_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None
     rows = [dict(zip((f"g{g}" for g in rng.permutation(5)[:n]), rng.random(n), strict=True)) for n in range(4)] * 5
     strains, y = among(Strains.from_names(rows)), rng.random(20)
     whole = [model.predict(strains) for model in fitted_kernel(strains, y, unlike(5))]
-    monkeypatch.setattr(beyond_deletions, "MOST_COMPARED", 200)
+    monkeypatch.setattr(features, "MOST_COMPARED", 200)
     pieces = [model.predict(strains) for model in fitted_kernel(strains, y, unlike(5))]
     np.testing.assert_allclose(pieces, whole)
     empty = strains.take(np.zeros(0, np.int64))
     assert fitted_kernel(strains, y, unlike(5))[0].predict(empty).shape == (0,)
-
-
-def test_similar_genes_and_near_activities_tell_of_a_new_gene() -> None:
-    left = np.linspace(0, 1, 9)
-    train = among(Strains.from_names([{f"g{gene}": s} for gene in range(4) for s in left]))
-    y = np.concatenate([left, left, 0 * left + 1, 0 * left + 1])
-    matrix = np.eye(5, dtype=np.float32)
-    matrix[4, 0] = matrix[0, 4] = 1.0
-    similarity = GeneSimilarity(np.arange(4), matrix[:, :4])
-    new = among(Strains.from_names([{"g4": 0.25}, {"g4": 0.75}]))
-    found, without = (
-        fitted_kernel(train, y, one)[4].predict(new)
-        for one in (similarity, GeneSimilarity(np.arange(4), np.zeros((5, 4), np.float32)))
-    )
-    expected = np.array([0.25, 0.75])
-    assert np.abs(found - expected).max() < 0.8 * np.abs(without - expected).max()
 
 
 def test_where_it_does_not_apply(monkeypatch: pytest.MonkeyPatch) -> None:

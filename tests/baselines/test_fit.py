@@ -14,7 +14,7 @@ from dglcell.baselines import fit
 from dglcell.baselines.fit import ALL_BASELINES, best_of, fit_families, left_out_baselines
 from dglcell.baselines.kernel_ridge import KernelRidge
 from dglcell.baselines.problem import MORE, SIMULATED
-from dglcell.baselines.simple import AdditiveRidge, TrainingMean
+from dglcell.baselines.simple import AdditiveRidge
 from dglcell.baselines.trees import TREES, BoostedTrees, Features
 from dglcell.data.columns import COMPUTED, COVARIATE, Column
 from dglcell.errors import DataError
@@ -48,7 +48,7 @@ def test_every_baseline_survives_a_constant_label() -> None:
 def test_labels_of_the_wrong_length_and_no_label_at_all_are_refused() -> None:
     strains = strains_of([[0], [1]], 2)
     with pytest.raises(DataError, match="labels do not match"):
-        TrainingMean().fit(strains, np.ones(3))
+        fit_families(problem_of(strains, np.ones(3), strains, np.ones(2)))
     with pytest.raises(DataError, match=r"no training strain has a label[\s\S]*another phenotype"):
         fit_families(problem_of(strains, np.full(2, np.nan), strains, np.ones(2)))
 
@@ -172,13 +172,6 @@ def test_arrays_predict_what_scikit_learn_does() -> None:
     np.testing.assert_allclose(few.of_features(new), expected, atol=1e-12)
 
 
-def test_features_do_not_depend_on_the_order_of_genes() -> None:
-    problem = growth(60)
-    features = Features.of(problem)
-    flipped = problem.train.with_(targets=problem.train.targets.reshape(-1, 2)[:, ::-1].ravel())
-    np.testing.assert_allclose(features(flipped), features(problem.train), atol=1e-9)
-
-
 def test_a_training_strain_is_not_among_those_that_its_additive_effects_are_fitted_to() -> None:
     rng = np.random.default_rng(0)
     strains, y = strains_of([[gene] for gene in range(50)], 50), rng.normal(size=50)
@@ -187,17 +180,6 @@ def test_a_training_strain_is_not_among_those_that_its_additive_effects_are_fitt
     own, others = features(strains)[:, 0], features.without_own(problem)[:, 0]
     assert np.corrcoef(own, y)[0, 1] > 0.98
     assert np.corrcoef(others, y)[0, 1] < 0.1
-
-
-def test_trees_learn_what_is_not_additive() -> None:
-    pairs, _ = low_rank_pairs(0, genes=30)
-    rng = np.random.default_rng(0)
-    effects = rng.uniform(0, 1, 30)
-    y = np.maximum(effects[pairs[:, 0]], effects[pairs[:, 1]]) + (effects[pairs].sum(1) > 1)
-    train, test = pairs_of(pairs[:300], 30), pairs_of(pairs[300:], 30)
-    problem = problem_of(train, y[:300], test, y[300:])
-    additive = min(problem.error(AdditiveRidge(alpha).fit(train, y[:300])) for alpha in (0.1, 1.0, 10.0))
-    assert problem.error(best_of(TREES, problem)) < 0.6 * additive
 
 
 def test_lost_reactions_are_seen() -> None:

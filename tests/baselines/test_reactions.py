@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from dglcell import load_cell
 from dglcell.baselines import reaction_kernel as module
+from dglcell.baselines.features import Reactions
 from dglcell.baselines.fit import ALL_BASELINES, fit_families, left_out_baselines
-from dglcell.baselines.problem import Problem, in_words
+from dglcell.baselines.problem import Problem
 from dglcell.baselines.reaction_kernel import ReactionKernelRidge, UntrainedBound, fit_reaction_kernel
-from dglcell.baselines.similarity import Reactions
 from dglcell.data.strains import Strains
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.cell_graph import CellGraph
@@ -64,8 +64,7 @@ def test_the_lost_reactions_are_those_whose_rule_is_false() -> None:
 
 def test_the_bound_is_that_of_the_link_without_a_model() -> None:
     (cell, reactions), train = core(), invented(0, 400, most=3)
-    y = np.random.default_rng(1).choice([0.0, 0.3, 0.7, 0.9, 1.0, 1.1], len(train)).astype(np.float32)
-    y[:5] = np.nan
+    y = np.random.default_rng(1).choice([0.0, 0.3, 0.7, 0.9, 1.0, 1.1], len(train))
     known = {frozenset(genes) for genes in names(cell, train)}
     new = [row for row, genes in enumerate(names(cell, invented(2, 300))) if frozenset(genes) not in known]
     test = invented(2, 300).take(np.array(new))
@@ -133,32 +132,13 @@ def test_the_kernel_is_tanimotos_and_a_covariance(own: float) -> None:
 
 def test_it_is_the_ridge_regression_of_the_whole_kernel() -> None:
     reactions, train, test = core()[1], invented(0, 150), invented(1, 50)
-    y = np.random.default_rng(2).normal(size=150)
-    y[7] = np.nan
-    kernel = ReactionKernelRidge(0.3, reactions)
-    measured = train.take(np.flatnonzero(~np.isnan(y)))
-    labels, vectors = y[~np.isnan(y)], kernel.features(measured)
+    y, kernel = np.random.default_rng(2).normal(size=150), ReactionKernelRidge(0.3, reactions)
+    vectors = kernel.features(train)
     whole = kernel.between(vectors, vectors)
     for model, penalty in zip(fitted(train, y, 0.3, (1.0, 0.1)), (1.0, 0.1), strict=True):
-        weights = np.linalg.solve(whole + penalty * np.eye(149), labels - labels.mean())
-        expected = labels.mean() + kernel.between(kernel.features(test), vectors) @ weights
+        weights = np.linalg.solve(whole + penalty * np.eye(150), y - y.mean())
+        expected = y.mean() + kernel.between(kernel.features(test), vectors) @ weights
         np.testing.assert_allclose(model.predict(test), expected, atol=1e-4)
-
-
-def test_fewer_landmarks_than_strains_are_nearly_as_good(monkeypatch: pytest.MonkeyPatch) -> None:
-    reactions, train, test = core()[1], invented(0, 600), invented(1, 100)
-
-    def labels(strains: Strains) -> NDArray[np.float64]:
-        return np.exp(-0.3 * reactions.lost(strains).sum(axis=1))
-
-    def error(landmarks: int) -> float:
-        monkeypatch.setattr(module, "LANDMARKS", landmarks)
-        (model,) = fitted(train, labels(train), 0.3, [0.01])
-        assert len(model.coefficients) <= landmarks
-        assert ("landmarks" in in_words("", model)) == (len(model.coefficients) == landmarks)
-        return float(np.square(model.predict(test) - labels(test)).mean())
-
-    assert error(600) <= 1.01 * error(100) < 0.5 * np.var(labels(test))
 
 
 def test_a_large_table_is_sampled_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,20 +148,6 @@ def test_a_large_table_is_sampled_and_says_so(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(module, "LANDMARKS", 10)
     (model,) = fitted(invented(0, 80), np.arange(80.0), 0.3, [0.01])
     assert model.limited == "10 landmarks of a sample of 50 of 80 strains"
-
-
-def test_a_gene_that_was_never_deleted_counts_by_the_reactions_that_it_takes() -> None:
-    cell, reactions = core()
-    # The subunits of succinate dehydrogenase take away the same reactions.
-    subunits = [[cell.genes.index(name)] for name in ("b0721", "b0722", "b0723", "b0724")]
-    others = [[gene] for gene in range(len(cell.genes)) if [gene] not in subunits]
-    train = strains_of([*others, *subunits[:1]], len(cell.genes))
-    y = np.ones(len(train))
-    y[-1] = 0.2
-    test = strains_of(subunits[1:], len(cell.genes))
-    (model,) = fitted(train, y, 0.9, [1e-3])
-    assert UntrainedBound(reactions).fit(train, y).predict(test).tolist() == [0.2] * 3
-    np.testing.assert_allclose(model.predict(test), 0.2, atol=0.05)
 
 
 def problem(genotypes: Sequence[list[int]], y: NDArray[np.float64], reactions: Reactions | None) -> Problem:
