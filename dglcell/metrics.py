@@ -28,8 +28,7 @@ def regression_metrics(prediction: ArrayLike, target: ArrayLike) -> dict[str, fl
         ``mse``, ``rmse``, ``mae``, ``pearson``, ``spearman`` (average ranks for ties), ``r2`` (1 − SSE/SST,
         negative for a model worse than the mean of the target) and ``n``, the number of measured strains.
         What is undefined is NaN: everything but ``n`` for no strain, the correlations for fewer than three
-        strains or where either side is constant, ``r2`` where the target is constant. JSON has no NaN: write
-        the result through :func:`json_safe`.
+        strains or where either side is constant, ``r2`` where the target is constant.
 
     Raises:
         DataError: the shapes differ or are not one-dimensional.
@@ -130,11 +129,6 @@ def lowest_auroc(prediction: ArrayLike, target: ArrayLike, groups: NDArray[np.in
     return float(np.mean(found)) if found else math.nan
 
 
-def json_safe(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    """Return the same metrics with None in place of NaN and infinities, which JSON does not have."""
-    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-
-
 ENSEMBLE_OF = "network + "
 """Names of ensembles of a network and a baseline begin with this text."""
 
@@ -216,19 +210,18 @@ def f1(prediction: ArrayLike, target: ArrayLike, threshold: float) -> float:
 def best_threshold(prediction: ArrayLike, target: ArrayLike) -> float:
     """Return the prediction from which on F1 is highest, the highest of several; NaN without a label 1."""
     p, t = measured_pairs(prediction, target)
-    positive = t == 1
-    if not positive.any() or not np.isfinite(p).all():
+    if not (t == 1).any() or not np.isfinite(p).all():
         return math.nan
-    order = np.argsort(-p, kind="stable")
-    last = np.flatnonzero(np.append(np.diff(p[order]) != 0, True))  # of each distinct score
-    found = np.cumsum(positive[order])[last]
-    return float(p[order][last][np.argmax(found / (last + 1 + positive.sum()))])
+    scores, found = np.unique(p, return_inverse=True)
+    called, right = (np.cumsum(np.bincount(found, of)[::-1])[::-1] for of in (np.ones(len(t)), t == 1))
+    of_each = right / (called + right[0])
+    return float(scores[len(scores) - 1 - np.argmax(of_each[::-1])])
 
 
 def rows_of(
     model: str,
     phenotype: str,
-    kind: str,
+    kind: str | None,
     predicted: Mapping[str, NDArray[np.floating]],
     measured: Mapping[str, NDArray[np.floating]],
     *,
@@ -238,45 +231,27 @@ def rows_of(
     """Compute the metrics of a model for one phenotype, a row per part.
 
     Args:
-        kind: kind of its labels. Classes are told apart at the threshold that is best on the validation part.
-        predicted: part → [S] predictions; the validation part among them, unless there are none.
+        kind: kind of its labels; None where the labels of the part say it. Classes are told apart at the threshold that
+            is best on the validation part, and by none without this part.
+        predicted: part → [S] predictions.
         measured: part → [S] labels.
         groups: part → [S] group of each strain, such as its medium. Rows of numbers have the metrics ``pearson_within``
             and ``lowest_auroc`` (functions of the same names) where they are defined.
     """
-    is_class = kind == CLASSIFICATION
-    threshold = best_threshold(predicted["validation"], measured["validation"]) if is_class and predicted else math.nan
-    rows = []
+    rows, threshold = [], math.nan
+    if kind == CLASSIFICATION and "validation" in predicted:
+        threshold = best_threshold(predicted["validation"], measured["validation"])
     for part, values in predicted.items():
-        metrics = regression_metrics(values, measured[part])
-        if is_class:
-            metrics |= classification_metrics(values, measured[part])
-            metrics |= {"f1": f1(values, measured[part], threshold), "threshold": threshold}
+        labels = measured[part]
+        is_class = kind == CLASSIFICATION or (kind is None and np.isin(labels[~np.isnan(labels)], (0, 1)).all())
+        metrics = regression_metrics(values, labels) | (classification_metrics(values, labels) if is_class else {})
+        if kind == CLASSIFICATION:
+            metrics |= {"f1": f1(values, labels, threshold), "threshold": threshold}
         elif groups:
-            for within in (pearson_within, lowest_auroc):
-                number = within(values, measured[part], groups[part])
-                metrics |= {within.__name__: number} if math.isfinite(number) else {}
-        rows.append(ResultRow(model, part, phenotype, metrics, is_baseline, kind))
+            within = {of.__name__: of(values, labels, groups[part]) for of in (pearson_within, lowest_auroc)}
+            metrics |= {name: number for name, number in within.items() if math.isfinite(number)}
+        rows.append(ResultRow(model, part, phenotype, metrics, is_baseline, CLASSIFICATION if is_class else REGRESSION))
     return rows
-
-
-def row_of(
-    model: str,
-    phenotype: str,
-    part: str,
-    predicted: NDArray[np.floating],
-    measured: NDArray[np.floating],
-    *,
-    is_baseline: bool = False,
-) -> ResultRow:
-    """Compute the metrics of a model on strains outside its split, given [S] predictions and labels.
-
-    Labels 0 and 1 are classes, which no threshold tells apart here.
-    """
-    metrics, kind = regression_metrics(predicted, measured), REGRESSION
-    if np.isin(measured[~np.isnan(measured)], (0, 1)).all():
-        metrics, kind = metrics | classification_metrics(predicted, measured), CLASSIFICATION
-    return ResultRow(model, part, phenotype, metrics, is_baseline, kind)
 
 
 COLUMNS = {

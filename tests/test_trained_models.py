@@ -21,7 +21,7 @@ from dglcell.config.read import experiment_file, load_config
 from dglcell.data.config import INTERVAL_COVERAGE
 from dglcell.errors import CheckpointError, GraphError
 from dglcell.files.atomic import sha256_file, user_cache
-from dglcell.metrics import row_of
+from dglcell.metrics import rows_of
 from dglcell.prediction.export import About, export
 from dglcell.published.file import PublishedFile
 from dglcell.report.run_files import read_predictions, read_run, result_rows
@@ -100,7 +100,7 @@ class TestShipped:
         predicted = model.predict(table[["genes"]].iloc[chosen], interval=INTERVAL_COVERAGE)
         for phenotype, kept in read_predictions(RunDirectory(PACKAGED / name), "test").items():
             (row,) = (row for row in result_rows(card.rows) if row.phenotype == phenotype and not row.is_baseline)
-            found = row_of(row.model, phenotype, "test", kept.predicted, kept.measured)
+            (found,) = rows_of(row.model, phenotype, None, {"test": kept.predicted}, {"test": kept.measured})
             assert found.metrics == pytest.approx({score: row.metrics[score] for score in found.metrics}, abs=1e-4)
             again = predicted[f"predicted_{phenotype}"].to_numpy()
             np.testing.assert_allclose(again, kept.predicted[chosen], atol=1e-4)

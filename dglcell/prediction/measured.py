@@ -20,7 +20,7 @@ from dglcell.data.split import Split
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, listing
 from dglcell.graph.vocabulary import Vocabulary
-from dglcell.metrics import ResultRow, row_of
+from dglcell.metrics import ResultRow, rows_of
 from dglcell.prediction.columns import GenotypeColumns, GenotypeTable, read_strains
 from dglcell.prediction.covariates import asked_of
 from dglcell.prediction.predict import predict_rows
@@ -70,8 +70,8 @@ def rows_on(
     for phenotype, models in kept_baselines(directory, trained.cell).models.items():
         for baseline, model in models.items() if phenotype in measured else ():
             with suppress(DataError):  # it knows deletions alone, and the strains have activities
-                predicted = model.predict(read.strains)
-                rows.append(row_of(baseline, phenotype, name, predicted, labels[phenotype], is_baseline=True))
+                predicted = {name: model.predict(read.strains)}
+                rows += rows_of(baseline, phenotype, None, predicted, {name: labels[phenotype]}, is_baseline=True)
     return rows
 
 
@@ -79,11 +79,11 @@ def measured_rows(
     members: Sequence[Trained], read: GenotypeTable, labels: Mapping[str, NDArray[Any]], part: str = ""
 ) -> list[ResultRow]:
     """Return metrics of the mean prediction, a row for each phenotype of the model that has ``labels``."""
-    found = predict_rows(members, read)
-    return [
-        row_of(predicted_by(members, phenotype), phenotype, part, found[predicted_column(phenotype)], values)
-        for phenotype, values in labels.items()
-    ]
+    found, rows = predict_rows(members, read), list[ResultRow]()
+    for phenotype, values in labels.items():
+        predicted = {part: found[predicted_column(phenotype)]}
+        rows += rows_of(predicted_by(members, phenotype), phenotype, None, predicted, {part: values})
+    return rows
 
 
 def _new_strains(members: Sequence[Trained], directories: Sequence[Path], table: Strains, name: str) -> Strains:

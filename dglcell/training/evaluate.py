@@ -26,7 +26,7 @@ from dglcell.files.atomic import atomic_file, find_raw, no_formula, shortest, wr
 from dglcell.graph.names import named_aliases
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.machine.devices import device_here, threads
-from dglcell.metrics import ResultRow, json_safe
+from dglcell.metrics import ResultRow
 from dglcell.models.terms.term import Term
 from dglcell.report.page import predicts_lines
 from dglcell.report.run_files import read_run
@@ -239,8 +239,8 @@ def ablation_rows(run: Path, split_sha256: str) -> list[ResultRow]:
 
 
 def rows_as_json(rows: Iterable[ResultRow]) -> list[dict[str, Any]]:
-    """Return rows as they are written to ``results.json``."""
-    return [{**vars(row), "metrics": json_safe(row.metrics)} for row in rows]
+    """Return rows as they are written to ``results.json``; JSON has neither NaN nor infinities, which become null."""
+    return [{**vars(of), "metrics": {n: x if np.isfinite(x) else None for n, x in of.metrics.items()}} for of in rows]
 
 
 WRITTEN_STRAINS = 2**16

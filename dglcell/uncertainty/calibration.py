@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -146,17 +146,16 @@ class Calibration:
 
         Args:
             strains: validation strains with their phenotypes, in numpy.
-            training: as above.
+            training: number of training strains that change each gene, [N].
             predicted_ST: predictions in original units.
             kinds: kind of the labels of each phenotype.
-            checkpoint, epoch: as above.
+            checkpoint, epoch: what predicted.
             constant: whether all intervals are equally wide, as in `Calibrated.of`.
         """
-        structure = structure_of(strains, training)
-        made = cls({}, training.astype(np.int32), structure.astype(np.float32), checkpoint, epoch)
-        predicted = dict(zip(strains.phenotypes, predicted_ST.T, strict=True))
-        measured = strains.phenotypes
-        return made.fitted(dict(zip(predicted, kinds, strict=True)), predicted, measured, constant=constant)
+        structure, names = structure_of(strains, training).astype(np.float32), tuple(strains.phenotypes)
+        made = cls({}, training.astype(np.int32), structure, checkpoint, epoch)
+        predicted = dict(zip(names, predicted_ST.T, strict=True))
+        return made.fitted(dict(zip(names, kinds, strict=True)), predicted, strains.phenotypes, constant=constant)
 
     def fitted(
         self,
@@ -178,9 +177,8 @@ class Calibration:
         found = {}
         for name, kind in kinds.items():
             features = features_of(self.structure, predicted[name], None if spread is None else spread[name])
-            found[name] = Calibrated.of(
-                kind, features, predicted[name], measured[name], with_spread=spread is not None, constant=constant
-            )
+            of = kind, features, predicted[name], measured[name]
+            found[name] = Calibrated.of(*of, with_spread=spread is not None, constant=constant)
         return replace(self, phenotypes=found)
 
     @property
@@ -191,10 +189,10 @@ class Calibration:
     def measure(self, strains: Strains, predicted_ST: Values) -> dict[str, dict[str, float]]:
         """Return phenotype → metrics of what the calibration is worth on other strains (`Calibrated.measure`)."""
         structure = structure_of(strains, self.training)
-        found = {}
-        for (name, one), values in zip(self.phenotypes.items(), predicted_ST.T, strict=True):
-            found[name] = one.measure(features_of(structure, values), values, strains.phenotypes[name])
-        return found
+        return {
+            name: one.measure(features_of(structure, values), values, strains.phenotypes[name])
+            for (name, one), values in zip(self.phenotypes.items(), predicted_ST.T, strict=True)
+        }
 
     def columns(
         self, strains: Strains, predicted: Mapping[str, Values], spread: Mapping[str, Values], coverage: float
@@ -231,8 +229,8 @@ class Calibration:
             {
                 "name": name,
                 "kind": one.kind,
-                "difficulty": asdict(one.difficulty),
-                "probability": asdict(one.probability) if one.probability else {},
+                "difficulty": vars(one.difficulty),
+                "probability": vars(one.probability) if one.probability else {},
             }
             for name, one in self.phenotypes.items()
         ]
@@ -260,32 +258,27 @@ class Calibration:
             )
         try:
             arrays = read_npz(path)
-            about = json.loads(str(arrays["about"]))
-            found = {}
+            about, found, vectors = json.loads(str(arrays["about"])), dict[str, Calibrated](), [arrays["training"]]
             for t, one in enumerate(about["phenotypes"]):
                 errors, scores = arrays[f"errors_{t}"], arrays[f"scores_{t}"]
+                vectors += [errors, scores]
                 probability = Probability(**_tuples(one["probability"])) if one["probability"] else None
                 difficulty = Difficulty(**_tuples(one["difficulty"]))
                 found[one["name"]] = Calibrated(one["kind"], difficulty, errors, scores, probability)
             made = cls(found, arrays["training"], arrays["structure"], about["checkpoint"], about["epoch"])
-            made._check()
+            if any(of.ndim != 1 or of.dtype.kind not in "fi" or not np.isfinite(of).all() for of in vectors):
+                raise ValueError("arrays")
+            if made.structure.shape[1:] != (FEATURES,) or not np.isfinite(made.structure).all():
+                raise ValueError("structure")
+            for calibrated in found.values():  # lists of other lengths fail here
+                calibrated.difficulty(made.structure)
+                if calibrated.probability:
+                    calibrated.probability(made.structure[:, 0])
         except (UnreadableError, KeyError, TypeError, ValueError) as error:
             reason = error if isinstance(error, UnreadableError) else "other fields"
             expected = "the file as `dglcell train` wrote it"
             raise damaged(path, reason, CheckpointError, expected=expected, do=MEND) from error
         return made
-
-    def _check(self) -> None:
-        """Refuse arrays of other shapes or kinds, which a file may have."""
-        vectors = [self.training, *(array for one in self.phenotypes.values() for array in (one.errors, one.scores))]
-        if any(array.ndim != 1 or array.dtype.kind not in "fi" or not np.isfinite(array).all() for array in vectors):
-            raise ValueError("arrays")
-        if self.structure.shape[1:] != (FEATURES,) or not np.isfinite(self.structure).all():
-            raise ValueError("structure")
-        for one in self.phenotypes.values():
-            one.difficulty(self.structure)
-            if one.probability:
-                one.probability(self.structure[:, 0])
 
 
 def _tuples(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -75,38 +75,32 @@ def _differences(scores_RP: Values) -> Values:
     return scores_RP[:, :1] - scores_RP[:, 1:]
 
 
-def _draws(number: int) -> Iterator[int]:
-    """Yield how many draws of the strains are made at once, until all are made."""
-    left = max(min(1000, LARGEST // number), 100)
-    while left > 0:
-        now = min(left, max(CHUNK // number, 1))
-        yield now
-        left -= now
-
-
 def strain_weights(number: int) -> Iterator[Values]:
     """Yield how often each strain is drawn, [R, S] at a time, when as many are drawn with replacement."""
-    rng = np.random.default_rng(SEED)
-    for draws in _draws(number):
-        yield _times_drawn(rng, number, draws).astype(float)
+    for times in _times_drawn(number, number):
+        yield times.astype(float)
 
 
 def gene_weights(strains: Strains) -> Iterator[Values]:
     """Yield how often each strain counts, [R, S] at a time, when genes are drawn with replacement."""
-    rng = np.random.default_rng(SEED)
     genes, targets = np.unique(strains.targets, return_inverse=True)
-    counts = np.diff(strains.offsets)
-    changed = counts > 0
-    for draws in _draws(len(strains)):
-        times = _times_drawn(rng, len(genes), draws)
-        weights = np.ones((draws, len(strains)))
+    changed = strains.num_deletions > 0
+    for times in _times_drawn(len(genes), len(strains)):
+        weights = np.ones((len(times), len(strains)))
         weights[:, changed] = np.multiply.reduceat(times[:, targets], strains.offsets[:-1][changed], axis=1)
         yield weights
 
 
-def _times_drawn(rng: np.random.Generator, number: int, draws: int) -> NDArray[np.int64]:
-    """Return how often each of ``number`` things is drawn, [R, number], when as many are drawn with replacement."""
-    return np.stack([np.bincount(rng.integers(number, size=number), minlength=number) for _ in range(draws)])
+def _times_drawn(number: int, strains: int) -> Iterator[NDArray[np.int64]]:
+    """Yield how often each of ``number`` things is drawn, [R, number] at a time, when as many are with replacement.
+
+    There are 1,000 draws, and fewer of many strains.
+    """
+    rng, left = np.random.default_rng(SEED), max(min(1000, LARGEST // strains), 100)
+    while left > 0:
+        now = min(left, max(CHUNK // strains, 1))
+        yield np.stack([np.bincount(rng.integers(number, size=number), minlength=number) for _ in range(now)])
+        left -= now
 
 
 def pearsons(predicted_PS: Values, measured_S: Values, weights_RS: Values) -> Values:
@@ -178,42 +172,29 @@ def replicate_correlation(mean_S: Values, sd_S: Values, replicates_S: Values) ->
     return of_strains / (of_strains + within) if of_strains + within > 0 else math.nan
 
 
-def ceiling(replicates_S: Values, correlation: float) -> float:
-    """Return the correlation of labels with the values that they would have without errors of measurement.
+def ceilings(strains: Strains, tested: NDArray[np.integer]) -> dict[str, float]:
+    """Return the ceiling of each phenotype that was measured several times: how well its labels correlate with the
+    values that they would have without errors of measurement.
 
     It is √r, where r is the correlation of two independent sets of such labels (Spearman 1904, *The proof and
     measurement of association between two things*, Am J Psychol 15:72). Strains that were measured once are taken to
     be as repeatable as the others, and the mean of n measurements has 1/n of the errors' variance.
 
     Args:
-        replicates_S: number of measurements behind each label; 0 where there is none.
-        correlation: what `replicate_correlation` returns.
-
-    Returns:
-        The correlation; NaN where nothing is known of errors.
-    """
-    measured = replicates_S[replicates_S > 0].astype(float)
-    if math.isnan(correlation) or not len(measured):
-        return math.nan
-    if correlation == 0:
-        return 0.0
-    return 1 / math.sqrt(1 + (1 - correlation) / correlation * float(np.mean(1 / measured)))
-
-
-def ceilings(strains: Strains, tested: NDArray[np.integer]) -> dict[str, float]:
-    """Return the ceiling of each phenotype that was measured several times.
-
-    Args:
         strains: all strains, in numpy, which say how well measurements agree.
         tested: [n] numbers of the strains of the test part.
 
     Returns:
-        Phenotype → `ceiling` on these strains.
+        Phenotype → the correlation on these strains; NaN where nothing is known of errors.
     """
     found = {}
     for (kind, name, *_), times in strains.columns.items():
         spread = strains.columns.get(Column(SD, name))
         if kind == REPLICATES and spread is not None and len(tested):
-            mean = strains.columns[Column(PHENOTYPE, name)]
-            found[name] = ceiling(times[tested], replicate_correlation(mean, spread, times))
+            r = replicate_correlation(strains.columns[Column(PHENOTYPE, name)], spread, times)
+            measured = times[tested][times[tested] > 0].astype(float)
+            if math.isnan(r) or not len(measured):
+                found[name] = math.nan
+            else:
+                found[name] = 1 / math.sqrt(1 + (1 - r) / r * float(np.mean(1 / measured))) if r > 0 else 0.0
     return found

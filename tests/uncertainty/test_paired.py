@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
+from dglcell.data.columns import columns_of
 from dglcell.data.strains import Strains
 from dglcell.data.table import CLASSIFICATION, REGRESSION
 from dglcell.metrics import ResultRow, pearson
@@ -17,7 +18,7 @@ from dglcell.report.page import lines_below
 from dglcell.uncertainty.paired import (
     ahead,
     average_precisions,
-    ceiling,
+    ceilings,
     pearsons,
     replicate_correlation,
     strain_weights,
@@ -103,9 +104,12 @@ def test_it_is_the_correlation_with_the_true_values(noise: float, seed: int) -> 
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.nanmean(drawn, axis=1)
         sd = np.sqrt(np.nansum((drawn - mean[:, None]) ** 2, 1) / (replicates - 1))
-    correlation = replicate_correlation(mean, np.where(replicates > 1, sd, np.nan), replicates)
-    assert correlation == pytest.approx(1 / (1 + noise**2), abs=0.03)
-    assert ceiling(replicates, correlation) == pytest.approx(pearson(mean, true), abs=0.03)
+    spread = np.where(replicates > 1, sd, np.nan)
+    assert replicate_correlation(mean, spread, replicates) == pytest.approx(1 / (1 + noise**2), abs=0.03)
+    columns = columns_of(phenotype={"y": mean}, sd={"y": spread}, replicates={"y": replicates})
+    measured = Strains.from_indices(GENES, [[]] * len(true)).with_(columns=columns)
+    found = ceilings(measured, np.arange(len(true)))
+    assert found == {"y": pytest.approx(pearson(mean, true), abs=0.03)}
 
 
 def test_a_line_states_it() -> None:
