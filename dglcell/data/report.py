@@ -1,28 +1,25 @@
-"""Describe stores and splits as text for a terminal."""
+"""Describe stores and sources as text for a terminal."""
 
 from __future__ import annotations
 
 import io
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
 from dglcell.data.columns import P_VALUE, REPLICATES, SD
 from dglcell.data.partition import gene_set_keys
 from dglcell.data.sources import SourceInfo
-from dglcell.data.split import Split
 from dglcell.data.store import Store
 from dglcell.data.strains import Strains
 from dglcell.errors import count, printable
 
-HISTOGRAM_BINS = 16
-BARS = "▁▂▃▄▅▆▇█"
 LABEL_WIDTH = 13
 TEXT_WIDTH = 80
 
@@ -60,10 +57,15 @@ def format_stats(store: Store) -> str:
 
 def format_table_stats(table: Strains) -> str:
     """Format the labels, numbers of deletions and genes of a strain table."""
-    rows = [_label_rows(name, table.units.get(name, ""), values) for name, values in table.phenotypes.items()]
-    # Two tables, because one would be wider than a terminal.
-    labels = _table(("phenotype", "measured", "missing", "mean", "SD", "1 % … 99 %"), [row for row, _ in rows])
-    spread = _table(("phenotype", "min", "25 %", "median", "75 %", "max"), [row for _, row in rows])
+    labels = pd.DataFrame(table.phenotypes).astype(np.float64)  # sums over millions of strains need more than float32
+    spread = labels.describe().T
+    spread["std"] = labels.std(ddof=0)
+    titles = [name + (f" [{unit}]" if (unit := table.units.get(name)) else "") for name in table.phenotypes]
+    measured = [
+        (title, f"{number:,.0f}", *("n/a" if np.isnan(value) else f"{value:.4g}" for value in others))
+        for title, (number, *others) in zip(titles, spread.to_numpy(), strict=True)
+    ]
+    header = "phenotype", "measured", "mean", "SD", "min", "25 %", "median", "75 %", "max"
     replicates = ", ".join(
         f"{name}: {count(int((numbers > 1).sum()), 'strain')} with 2 to {numbers.max():.0f} measurements"
         for name, numbers in table.of_kind(REPLICATES).items()
@@ -83,29 +85,7 @@ def format_table_stats(table: Strains) -> str:
         ("genes", f"{(frequency > 0).sum():,} of {len(table.names):,} names are deleted in some strain"),
         ("most often", ", ".join(f"{table.names[gene]} ({frequency[gene]:,})" for gene in top if frequency[gene])),
     ]
-    return "\n\n".join([labels, spread, _entries(extra)])
-
-
-def _label_rows(name: str, unit: str, values: NDArray[np.float32]) -> tuple[list[str], list[str]]:
-    # Sums over millions of strains need more than float32.
-    measured = values[~np.isnan(values)].astype(np.float64)
-    quantiles, moments, histogram = [np.nan] * 5, [np.nan] * 2, np.zeros(HISTOGRAM_BINS, np.int64)
-    if len(measured):
-        low, *quantiles, high = np.quantile(measured, [0.01, 0, 0.25, 0.5, 0.75, 1, 0.99]).tolist()
-        # Equal percentiles (nearly all labels alike) still need bins of some width.
-        edges = (low, high) if high > low else (low - 0.5, low + 0.5)
-        histogram = np.histogram(measured.clip(*edges), HISTOGRAM_BINS, range=edges)[0]
-        moments = [measured.mean(), measured.std()]
-    title = name + (f" [{unit}]" if unit else "")
-    counts = [f"{len(measured):,}", f"{len(values) - len(measured):,}"]
-    bars = "".join(BARS[-(-n * len(BARS) // histogram.max()) - 1] if n else " " for n in histogram)
-    return [title, *counts, *map(_number, moments), bars], [title, *map(_number, quantiles)]
-
-
-def split_in_words(split: Split, sizes: Mapping[str, int]) -> str:
-    """Say in a line how many strains of each part a run uses, and how they were divided."""
-    strains = ", ".join(f"{size:,} {part}" for part, size in sizes.items())
-    return f"strains  {strains} (split {split.kind}, seed {split.seed})"
+    return "\n\n".join([_table(header, measured), _entries(extra)])
 
 
 FETCH, BY_HAND = "fetch", "by hand"
@@ -172,10 +152,6 @@ def _entries(entries: Iterable[tuple[str, str]]) -> str:
         if text
     ]
     return "\n".join(filled)
-
-
-def _number(value: float) -> str:
-    return "n/a" if np.isnan(value) else f"{value:.4g}"
 
 
 def _size(size: float) -> str:

@@ -7,7 +7,7 @@ import json
 import shutil
 import struct
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
@@ -350,10 +350,7 @@ def _refuse_to_replace(path: Path) -> None:
         return
     names = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else ["a file"]
     if others := [name for name in names if name not in (DATA_FILE, HASH_FILE)]:
-        what, expected = (
-            f"'{path}' will not be replaced: it is not a store",
-            f"a directory with nothing but {DATA_FILE}",
-        )
+        what, expected = f"'{path}' will not be replaced: it is not a store", f"a directory with only {DATA_FILE}"
         raise DataError(what, got=", ".join(others[:5]), expected=expected, do="choose another path")
 
 
@@ -361,13 +358,14 @@ def _refuse_to_replace(path: Path) -> None:
 # checked with their source.
 
 
-EXPECTED = {
-    PHENOTYPE: "a finite number, or nothing where it was not measured",
-    P_VALUE: "a number from 0 to 1, or nothing",
-    SD: "a finite number, 0 or more, or nothing",
-    REPLICATES: "a whole number, 0 or more",
-    COVARIATE: "a finite number for every strain",
+RULES: dict[str, tuple[str, Callable[[NDArray[Any]], NDArray[np.bool_]]]] = {
+    PHENOTYPE: ("a finite number, or nothing where it was not measured", np.isinf),
+    P_VALUE: ("a number from 0 to 1, or nothing", lambda values: (values < 0) | (values > 1)),
+    SD: ("a finite number, 0 or more, or nothing", lambda values: np.isinf(values) | (values < 0)),
+    REPLICATES: ("a whole number, 0 or more", lambda values: ~((values >= 0) & (values % 1 == 0))),
+    COVARIATE: ("a finite number for every strain", lambda values: ~np.isfinite(values)),
 }
+"""This maps a kind of column to what it may hold, and to which of its values are wrong."""
 
 
 def _check(strains: Strains) -> None:
@@ -401,23 +399,16 @@ def _check_stored(stored: Mapping[tuple[str, ...], NDArray[Any]], names: Vocabul
         raise GenotypeError(what, expected="distinct genes in every strain", do=do)
     unlabelled = np.ones(len(stored[COUNTS]), bool)
     for (kind, *rest), values in stored.items():
-        if kind not in EXPECTED:
+        if kind not in RULES:
             continue
-        wrong = ~np.isfinite(values) if kind == COVARIATE else np.isinf(values)
-        if kind == COVARIATE and rest[1:]:
-            wrong = ~np.isin(values, np.arange(len(rest) - 1))
-        elif kind == P_VALUE:
-            wrong = (values < 0) | (values > 1)
-        elif kind == SD:
-            wrong |= values < 0
-        elif kind == REPLICATES:
-            wrong = ~((values >= 0) & (values % 1 == 0))
-        elif kind == PHENOTYPE:
+        expected, is_wrong = RULES[kind]
+        wrong = ~np.isin(values, np.arange(len(rest) - 1)) if kind == COVARIATE and rest[1:] else is_wrong(values)
+        if kind == PHENOTYPE:
             unlabelled &= np.isnan(values)
         if wrong.any():
             strain = int(np.argmax(wrong))
             got, what = float(values[strain]), f"strain {strain + 1:,} has an unusable {kind} of '{rest[0]}'"
-            raise DataError(what, got=got, expected=EXPECTED[kind], do="mend or drop the row")
+            raise DataError(what, got=got, expected=expected, do="mend or drop the row")
     if unlabelled.any():
         raise DataError(
             f"strain {int(np.argmax(unlabelled)) + 1:,} has no label at all",

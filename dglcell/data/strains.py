@@ -422,13 +422,10 @@ class Strains:
                 not be asked.
         """
         counts = self.offsets[rows + 1] - self.offsets[rows]
-        targets: Array
-        activities = self.activities
         if isinstance(self.targets, np.ndarray):
-            offsets: Array = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+            offsets: Array = np.append(0, np.cumsum(counts)).astype(np.int64)
             places = np.repeat(self.offsets[rows] - offsets[:-1], counts) + np.arange(offsets[-1])
-            targets = self.targets[places]
-            activities = None if activities is None else activities[places]
+            targets: Array = self.targets[places]
         else:
             import torch
 
@@ -440,7 +437,7 @@ class Strains:
             places = numbers + (self.offsets[rows] - offsets[:-1])[strains_of(offsets, size)]
             places = places.clamp(max=len(self.targets) - 1)
             targets = torch.where(numbers < offsets[-1], self.targets[places].long(), -1)
-            activities = None if activities is None else activities[places]
+        activities = None if self.activities is None else self.activities[places]
         columns = {column: values[rows] for column, values in self.columns.items()}
         made = self.with_(targets=targets, offsets=offsets, columns=columns, activities=activities)
         if not isinstance(targets, np.ndarray):

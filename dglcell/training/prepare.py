@@ -16,7 +16,6 @@ from dglcell.config.experiment import Config
 from dglcell.data.columns import BLOCKED, COVARIATE, MEDIUM, Column
 from dglcell.data.config import EVALUATED, PARTS
 from dglcell.data.dataset import Normaliser, strains_of_cell
-from dglcell.data.report import split_in_words
 from dglcell.data.sources import Computed, cache_folder, load_source, source_files
 from dglcell.data.sources.source import Work
 from dglcell.data.split import Split, make_split
@@ -255,7 +254,8 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
     dataset = with_blocked(dataset, cell, config)
     parts = split_parts(split, dataset)
     if new:
-        log.info("%s", split_in_words(split, {part: len(rows) for part, rows in parts.items()}))
+        sizes = ", ".join(f"{len(rows):,} {part}" for part, rows in parts.items())
+        log.info("strains  %s (split %s, seed %d)", sizes, split.kind, split.seed)
     # The data set has the labels without their standard deviations, and a large store is read only once.
     reached = ceilings(table, dataset.rows[parts["test"]].numpy())
     return Prepared(cell, store, dataset, split, parts, node_features(config, cell), reached)

@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import pickle
+import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 
 from dglcell.cli import main
 from dglcell.data.columns import covariate_columns
-from dglcell.data.report import describe_store, format_stats, format_table_stats
+from dglcell.data.report import describe_store, format_stats
 from dglcell.data.store import Store, StoreMeta, build_store, value_key, verify_store
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, GenotypeError
@@ -59,9 +60,7 @@ def rewrite(store: Store, key: bytes, value: bytes | None) -> None:
 
 
 def test_what_is_read_is_what_was_written(store: Store, table: Strains) -> None:
-    assert len(store) == 500
     found = verify_store(store.path).read()
-    assert_same_strains(found, table)
     assert found.names == tuple(sorted(table.names))
     assert found.provenance == store.meta.provenance == PROVENANCE
     assert found.units == {"fitness": "1/h", "s_score": ""}
@@ -69,9 +68,7 @@ def test_what_is_read_is_what_was_written(store: Store, table: Strains) -> None:
     meta = store.meta
     assert (meta.command, meta.created[-6:], meta.schema) == ("dglcell data build here.yaml", "+00:00", 3)
     assert StoreMeta.from_bytes(meta.to_bytes(), "here") == meta
-    copy = pickle.loads(pickle.dumps(store))
-    assert copy.sha256 == store.sha256
-    assert_same_strains(copy.read(), table)
+    assert_same_strains(pickle.loads(pickle.dumps(store)).read(), table)
 
 
 def test_columns_may_be_of_several_values(store: Store, table: Strains) -> None:
@@ -103,8 +100,14 @@ def test_a_strain_of_three_deletions_takes_far_less_than_24_bytes(tmp_path: Path
     assert sorted(os.listdir(store.path)) == ["data.mdb", "data.mdb.sha256"]
 
 
-def test_a_large_vocabulary_takes_four_bytes_an_index(tmp_path: Path) -> None:
-    table = triples(200, genes=70_000)
+def test_counts_that_are_equal_and_small_indices_take_less(tmp_path: Path) -> None:
+    sizes = []
+    for name, last in (("a", ["A", "B"]), ("b", ["A"])):
+        store = build_store(table_of([["A", "B"]] * 100_000 + [last]), tmp_path / name, command="test")
+        sizes.append(store.file_size)
+    assert sizes[0] < 8.5 * 100_000
+    assert 95_000 < sizes[1] - sizes[0] < 110_000
+    table = triples(200, genes=70_000)  # whose indices need four bytes
     store = build_store(table, tmp_path / "store", command="test")
     assert store.read().targets.max() > 65_535
     assert_same_strains(store.read(), table)
@@ -117,6 +120,44 @@ def test_a_store_that_was_built_anew_is_not_mixed_with_the_old(store: Store) -> 
     assert len(Store(store.path).read()) == 50
 
 
+# What is no store, or a damaged one.
+
+
+def edited(store: Store, **changes: object) -> None:
+    content = json.loads(store.meta.to_bytes())
+    rewrite(store, b"meta", json.dumps({**content, **changes}).encode())
+
+
+def cut(store: Store, keep: int) -> None:
+    os.truncate(store.path / "data.mdb", keep if keep >= 0 else store.file_size + keep)
+
+
+CUT = "is cut short\n|cannot be opened as a store\n"
+DAMAGE: list[tuple[Callable[[Store], object], str]] = [
+    (lambda store: shutil.rmtree(store.path), r"store' does not exist\n.*\n.*dglcell data build"),
+    (lambda store: (store.path / "data.mdb").unlink(), r"is not a store: it has no data.mdb\n"),
+    (lambda store: (store.path / "data.mdb").write_bytes(b"not a database" * 1000), "cannot be opened as a store\n"),
+    (lambda store: rewrite(store, b"meta", None), r"LMDB directory but not a store of strains\n.*record named 'meta'"),
+    *((lambda of, text=text: rewrite(of, b"meta", text), "damaged") for text in (b"", b"not json", b"[1]", b"{}")),
+    (lambda store: edited(store, command="mine"), "damaged"),
+    (lambda store: edited(store, schema=4, version="9.9"), r"a newer .*\n.*by dglcell 9.9\n.*schema 3\n.* update"),
+    (lambda store: edited(store, schema=2), r"an older format .*\n.*schema 2, .*\n.*schema 3\n.* build it anew"),
+    *(
+        (lambda of, at=at, text=text: rewrite(of, value_key(0, at), text), r"its column '.*' does not fit its hash\n")
+        for at in range(4)
+        for text in (b"", bytes(7), bytes(100_000))
+    ),
+    *((lambda of, keep=keep: cut(of, keep), CUT) for keep in (0, 100, 4096, 20_000, -4096, -1)),
+]
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGE)
+def test_a_damaged_store_is_refused(store: Store, damage: Callable[[Store], object], message: str) -> None:
+    damage(store)
+    with pytest.raises(DataError, match=message):
+        Store(store.path).read()
+
+
 def test_the_whole_file_is_compared_with_its_hash(store: Store) -> None:
     assert verify_store(store.path).sha256 == store.sha256
     recorded = store.path / "data.mdb.sha256"
@@ -126,79 +167,10 @@ def test_the_whole_file_is_compared_with_its_hash(store: Store) -> None:
             verify_store(store.path)
 
 
-def other_records(folder: Path) -> None:
-    with lmdb.open(str(folder), lock=False) as environment, environment.begin(write=True) as transaction:
-        transaction.put(b"0", b"some other record")
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda folder: folder.rmdir(), r"x' does not exist\n.*\n.*dglcell data build"),
-        (lambda folder: None, r"is not a store: it has no data.mdb\n.*directory of a store"),
-        (
-            lambda folder: (folder / "data.mdb").write_bytes(b"not a database" * 1000),
-            r"cannot be opened as a store\n.*\n.*an LMDB file named data.mdb\b.*\n.*build it anew",
-        ),
-        (other_records, r"an LMDB directory but not a store of strains\n.*a record named 'meta'"),
-    ],
-)
-def test_what_is_no_store(tmp_path: Path, make: Callable[[Path], object], message: str) -> None:
-    (tmp_path / "x").mkdir()
-    make(tmp_path / "x")
-    with pytest.raises(DataError, match=message):
-        Store(tmp_path / "x")
-
-
-def edited(store: Store, **changes: object) -> bytes:
-    content = json.loads(store.meta.to_bytes())
-    return json.dumps({**content, **changes}).encode()
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        *((lambda _, text=text: text, "damaged") for text in (b"", b"not json", b"[1]", b'{"schema": 3}')),
-        (lambda store: edited(store, command="mine"), "damaged"),
-        (lambda store: edited(store, schema=4, version="9.9"), r"a newer .*\n.*by dglcell 9.9\n.*schema 3\n.* update"),
-        (lambda store: edited(store, schema=2), r"an older format .*\n.*schema 2, .*\n.*schema 3\n.* build it anew"),
-    ],
-)
-def test_a_description_that_is_not_one(store: Store, damage: Callable[[Store], bytes], message: str) -> None:
-    rewrite(store, b"meta", damage(store))
-    with pytest.raises(DataError, match=message):
-        Store(store.path)
-
-
-def test_columns_of_another_store(store: Store, tmp_path: Path) -> None:
-    other = build_store(random_table(500, 40, seed=2, columns=True), tmp_path / "o", command="t")
-    meta = replace(other.meta, columns=store.meta.columns)
-    rewrite(other, b"meta", meta.to_bytes())
-    with pytest.raises(DataError, match=r"is damaged: its column 'counts' does not fit its hash\n.*build it anew"):
-        Store(other.path).read()
-
-
-@pytest.mark.parametrize("column", range(4))
-@pytest.mark.parametrize("value", [b"", bytes(7), bytes(500), bytes(100_000)])
-def test_a_value_of_another_length(store: Store, column: int, value: bytes) -> None:
-    rewrite(store, value_key(0, column), value)
-    with pytest.raises(DataError, match=r"is damaged: its column '.*' does not fit its hash"):
-        Store(store.path).read()
-
-
-@pytest.mark.parametrize("keep", [0, 100, 4096, 20_000, -4096, -1])
-def test_a_file_cut_short(tmp_path: Path, keep: int) -> None:
-    store = build_store(triples(30_000), tmp_path / "store", command="test")
-    file = store.path / "data.mdb"
-    os.truncate(file, keep if keep >= 0 else store.file_size + keep)
-    with pytest.raises(DataError, match=r"is cut short\n|cannot be opened as a store\n"):
-        Store(store.path)
-
-
 # Disks that are full or cannot be written to: one clear error, and nothing half-written.
 
 
-@pytest.mark.parametrize("kilobytes", [8, 24, 100])
+@pytest.mark.parametrize("kilobytes", [8, 100])
 def test_a_full_disk_leaves_nothing_of_a_store(tmp_path: Path, kilobytes: int) -> None:
     with small_disk(tmp_path / "disk", kilobytes) as disk:
         with pytest.raises(DataError, match=r"cannot be written; nothing of it is left behind\n  got: "):
@@ -254,20 +226,37 @@ def test_threads_read_the_store_at_the_same_time(store: Store) -> None:
 # Strains that a store does not take: each is named by its number.
 
 
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        (
-            table_of([["A", "B"]] * 5 + [["C", "A", "C"], ["A", "A"]]),
-            r"^strain 6 deletes gene 'C' twice\n.*distinct genes.*\n.*drop the row",
-        ),
-        (replace(table_of([["A", "B"], ["C"]]), names=("A", "A", "C")), "^strain 1 deletes gene 'A' twice"),
-        (table_of([["A"], [], ["B"]]), r"^strain 2 deletes no gene\n.*0\n.*1 to 255 genes.*\n.*drop the row"),
-        (table_of([["A"], [f"G{i:03d}" for i in range(256)]]), r"^strain 2 deletes too many genes\n.*256\n.*1 to 255"),
-    ],
-)
-def test_strains_of_wrong_genes(tmp_path: Path, table: Strains, message: str) -> None:
-    with pytest.raises(GenotypeError, match=message):
+NAN, THREE = np.nan, table_of([["A"], ["B"], ["C"]])
+UNLABELLED = changed(THREE, a=np.array([1, NAN, NAN]), b=np.array([NAN, 2, NAN]))
+WRONG_NUMBERS = [
+    ("phenotype", np.inf, r"strain 2 has an unusable phenotype of 'fitness'\n.*inf\n.*a finite number"),
+    ("phenotype", 1e39, "strain 2 has an unusable phenotype"),
+    ("p_value", 1.5, r"strain 2 has an unusable p_value of 'fitness'\n.*1.5\n.*from 0 to 1"),
+    ("p_value", -0.1, "unusable p_value"),
+    ("sd", -1.0, r"strain 2 has an unusable sd of 'fitness'\n.*-1.0\n.*0 or more"),
+    ("sd", np.inf, "unusable sd"),
+    ("replicates", 1.5, r"strain 1 has an unusable replicates of 'fitness'\n.*nan\n.*a whole number, 0 or more"),
+]
+REFUSED: list[tuple[Strains, str]] = [
+    (table_of([["A", "B"]] * 5 + [["C", "A", "C"], ["A", "A"]]), "^strain 6 deletes gene 'C' twice\n.*distinct genes"),
+    (replace(table_of([["A", "B"], ["C"]]), names=("A", "A", "C")), "^strain 1 deletes gene 'A' twice"),
+    (table_of([["A"], [], ["B"]]), r"^strain 2 deletes no gene\n.*0\n.*1 to 255 genes.*\n.*drop the row"),
+    (table_of([["A"], [f"G{i:03d}" for i in range(256)]]), r"^strain 2 deletes too many genes\n.*256\n.*1 to 255"),
+    (UNLABELLED, r"^strain 3 has no label at all\n.*1 such.*\n.*one of a, b\n.*drop the rows"),
+    (changed(table_of([["A"]])), r"^no phenotype: a store needs at least one\n.*name a phenotype column"),
+    (table_of([]), r"^no strains: a store needs at least one\n.*check the source"),
+    *(
+        (with_columns(table_of([["A"]]), **{kind: {"tau": np.ones(1)}}), f"^a column belongs to .*: {kind} of tau\n")
+        for kind in ("p_value", "sd", "replicates")
+    ),
+    *((with_columns(THREE, **{kind: {"fitness": np.array([NAN, of, 0.5])}}), said) for kind, of, said in WRONG_NUMBERS),
+    (replace(THREE, provenance=replace(PROVENANCE, parameters={"path": Path("x")})), "not JSON serializable"),
+]
+
+
+@pytest.mark.parametrize(("table", "message"), REFUSED)
+def test_strains_that_a_store_does_not_take(tmp_path: Path, table: Strains, message: str) -> None:
+    with pytest.raises((DataError, GenotypeError, TypeError), match=message):
         build_store(table, tmp_path / "store", command="test")
     assert os.listdir(tmp_path) == []
 
@@ -276,34 +265,6 @@ def test_the_wild_type_may_be_a_strain_in_some_covariate(tmp_path: Path) -> None
     table = table_of([["A"], [], ["B"]])
     table = table.with_(columns={**table.columns, **covariate_columns({"medium": ["lb", "lb", "m9"]})})
     assert build_store(table, tmp_path / "store", command="test").read().genotypes == table.genotypes
-
-
-@pytest.mark.parametrize(
-    ("column", "value", "message"),
-    [
-        *(
-            ("phenotype", value, r"strain 2 has an unusable phenotype of 'fitness'\n.*inf\n.*a finite number")
-            for value in (np.inf, -np.inf, 1e39)
-        ),
-        ("p_value", 1.5, r"strain 2 has an unusable p_value of 'fitness'\n.*1.5\n.*from 0 to 1"),
-        ("p_value", -0.1, r"unusable p_value"),
-        ("sd", -1.0, r"strain 2 has an unusable sd of 'fitness'\n.*-1.0\n.*0 or more"),
-        ("sd", np.inf, r"unusable sd"),
-        ("replicates", 1.5, r"strain 1 has an unusable replicates of 'fitness'\n.*nan\n.*a whole number, 0 or more"),
-    ],
-)
-def test_a_number_out_of_range(tmp_path: Path, column: str, value: float, message: str) -> None:
-    table = table_of([["A"], ["B"], ["C"]])
-    values = {"fitness": np.array([np.nan, value, 0.5])}
-    with pytest.raises(DataError, match=message):
-        build_store(with_columns(table, **{column: values}), tmp_path / "store", command="test")
-
-
-def test_a_strain_without_any_label(tmp_path: Path) -> None:
-    nan = np.nan
-    table = changed(table_of([["A"], ["B"], ["C"]]), a=np.array([1, nan, nan]), b=np.array([nan, 2, nan]))
-    with pytest.raises(DataError, match=r"^strain 3 has no label at all\n.*1 such.*\n.*one of a, b\n.*drop the rows"):
-        build_store(table, tmp_path / "store", command="test")
 
 
 @examples(20)
@@ -331,30 +292,6 @@ def test_missing_labels_hash_alike_whatever_their_bits(tmp_path: Path) -> None:
         build_store(changed(table, a=odd, b=fitness), tmp_path / "b", command="t"),
     ]
     assert stores[0].sha256 == stores[1].sha256 == changed(table, a=odd, b=fitness).sha256
-
-
-def test_numbers_of_deletions_are_stored_only_where_they_differ(tmp_path: Path) -> None:
-    sizes = []
-    for name, last in (("a", ["A", "B"]), ("b", ["A"])):
-        store = build_store(table_of([["A", "B"]] * 100_000 + [last]), tmp_path / name, command="test")
-        sizes.append(store.file_size)
-    assert sizes[0] < 8.5 * 100_000
-    assert 95_000 < sizes[1] - sizes[0] < 110_000
-
-
-def test_a_source_without_phenotypes_or_strains(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"^no phenotype: a store needs at least one\n.*name a phenotype column"):
-        build_store(changed(table_of([["A"]])), tmp_path / "store", command="test")
-    with pytest.raises(DataError, match=r"^no strains: a store needs at least one\n.*check the source"):
-        build_store(table_of([]), tmp_path / "store", command="test")
-    assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize("column", ["p_value", "sd", "replicates"])
-def test_columns_of_an_absent_phenotype(tmp_path: Path, column: str) -> None:
-    table = with_columns(table_of([["A"]]), **{column: {"tau": np.ones(1, np.float32)}})
-    with pytest.raises(DataError, match=rf"^a column belongs to a phenotype .*: {column} of tau\n.*some of fitness"):
-        build_store(table, tmp_path / "store", command="test")
 
 
 def test_an_existing_store_stays_unless_it_may_be_replaced(tmp_path: Path) -> None:
@@ -386,36 +323,16 @@ def test_the_content_hash_is_the_same_in_every_version() -> None:
     assert table.sha256[:16] == "5adff21bf1c93c16"
 
 
-def test_options_that_json_cannot_hold_are_found_before_the_build(tmp_path: Path) -> None:
-    table = replace(table_of([["A"]]), provenance=replace(PROVENANCE, parameters={"path": tmp_path}))
-    with pytest.raises(TypeError, match="not JSON serializable"):
-        build_store(table, tmp_path / "store", command="test")
-
-
-def row(text: str, start: str, number: int = 0) -> list[str]:
-    """Cells of a line that begins with ``start``; sentences are below the tables."""
-    return [line for line in text.splitlines() if line.startswith(start)][number].split()
-
-
-def test_counts_of_a_small_table() -> None:
-    text = format_table_stats(table_of([["A", "B"], ["B", "A"], ["B"], ["C", "A", "B"]], fitness=[1, 2, 3, np.nan]))
-    assert row(text, "fitness")[:6] == ["fitness", "[1]", "3", "1", "2", "0.8165"]
-    assert row(text, "fitness", 1)[2:] == ["1", "1.5", "2", "2.5", "3"]
-    for said in (
-        "deletions     1 with 1, 2 with 2, 1 with 3",
-        "3 distinct among 4 strains",
-        "3 of 3 names",
-        "B (4), A (3), C (1)",
-    ):
-        assert said in text
-
-
 def test_a_store_tells_what_it_holds_and_where_it_came_from(tmp_path: Path) -> None:
-    store = build_store(random_table(1500, 40, columns=True), tmp_path / "s", command="dglcell data build x.yaml")
-    text = describe_store(store)
-    for piece in (
-        "1,500 with",
-        "fitness [1/h], s_score",
+    strains = [["A", "B"], ["B", "A"], ["B"], ["C", "A", "B"]]
+    table = with_columns(table_of(strains, fitness=[1, 2, 3, NAN]), replicates={"fitness": np.array([1, 3, 2, 0])})
+    table = changed(table, **table.phenotypes, s_score=np.ones(4))
+    store = build_store(table, tmp_path / "s", command="dglcell data build x.yaml")
+    text = format_stats(store)
+    assert text.startswith(describe_store(store))
+    for said in (
+        "4 with 8 deletions over 3 gene names",
+        "fitness [1], s_score",
         "made_up: Random strains",
         "Nobody 2026",
         "CC0",
@@ -425,25 +342,13 @@ def test_a_store_tells_what_it_holds_and_where_it_came_from(tmp_path: Path) -> N
         "unknown=drop, threshold=0.5",
         "dglcell data build x.yaml",
         store.sha256,
+        "fitness: 2 strains with 2 to 3 measurements",
+        "deletions     1 with 1, 2 with 2, 1 with 3",
+        "3 distinct among 4 strains",
+        "3 of 3 names",
+        "B (4), A (3), C (1)",
     ):
-        assert piece in text
+        assert said in text
+    row = next(line for line in text.splitlines() if line.startswith("fitness [1] "))
+    assert row.split() == ["fitness", "[1]", "3", "2", "0.8165", "1", "1.5", "2", "2.5", "3"]
     assert max(len(line) for line in text.splitlines() if str(tmp_path) not in line) <= 80
-
-
-def test_statistics_are_a_table(tmp_path: Path) -> None:
-    table = random_table(1500, 40, columns=True)
-    store = build_store(table, tmp_path / "s", command="test")
-    text = format_stats(store)
-    assert text.startswith(describe_store(store))
-    score = table.phenotypes["s_score"]
-    assert row(text, "s_score")[:4] == [
-        "s_score",
-        f"{np.isfinite(score).sum():,}",
-        f"{np.isnan(score).sum():,}",
-        f"{np.nanmean(score, dtype=float):.4g}",
-    ]
-    assert "█" in text
-    assert max(len(line) for line in text.splitlines() if str(tmp_path) not in line) <= 80
-    assert "40 of 40 names" in text
-    replicated = int((table.of_kind("replicates")["fitness"] > 1).sum())
-    assert f"fitness: {replicated:,} strains with 2 to 3 measurements" in text
