@@ -110,15 +110,6 @@ def test_rows_of_a_frame() -> None:
     assert changes(gene_1=[945006, 945007], gene_2=[945008, None]) == [["945006", "945008"], ["945007"]]
 
 
-def test_activities_that_are_none_are_refused() -> None:
-    with pytest.raises(GenotypeError, match="strain 1: the activity of gene 'b' is no amount"):
-        Strains.from_names([{"a": 0.5}, {"b": -0.5}])
-    with pytest.raises(DataError, match="strain 1: covariate 'temperature' is not a finite number"):
-        Strains.from_names([["a"], ["b"]], covariates={"temperature": [30, np.nan]})
-    with pytest.raises(DataError, match=r"strain 0: covariate 'medium' is missing\n  got: +None\n.*a text for every"):
-        Strains.from_names([["a"], ["b"]], covariates={"medium": [None, "LB"]})
-
-
 def some_strains(seed: int, number: int) -> Strains:
     numbers = np.random.default_rng(seed)
     strains = [
@@ -232,9 +223,6 @@ def test_mismatches_of_guides(tmp_path: Path) -> None:
             guide_covariates(["ACGT", sequence], ["s", "s"], "t.csv")
 
 
-TABLE = random_table(30, 9, (0, 4), columns=True)
-
-
 @given(rows=st.lists(st.integers(0, 29), min_size=1, max_size=12), fillers=st.integers(0, 5))
 @pytest.mark.parametrize("deletions", [(0, 4), (2, 2)])
 def test_strains_are_taken_alike_from_arrays_and_from_tensors(
@@ -245,15 +233,11 @@ def test_strains_are_taken_alike_from_arrays_and_from_tensors(
     assert taken.genotypes == [table.genotypes[row] for row in rows]
     for column, values in table.columns.items():
         np.testing.assert_array_equal(taken.columns[column], values[rows])
+    assert_same_strains(Strains.concat([table.slice(0, rows[0]), table.slice(rows[0], 30)]), table)
     tensors = table.to("cpu").take(torch.tensor(rows), len(taken.targets) + fillers)
     assert tensors.targets.tolist() == [*taken.targets.tolist(), *[-1] * fillers]
     assert_same_strains(tensors.with_(targets=tensors.targets[: len(taken.targets)]).numpy(), taken)
     assert tensors.perturbations.most == table.max_deletions
-
-
-@given(cut=st.integers(0, 30))
-def test_slices_joined_are_the_whole(cut: int) -> None:
-    assert_same_strains(Strains.concat([TABLE.slice(0, cut), TABLE.slice(cut, 30)]), TABLE)
 
 
 def test_what_a_part_lacks_is_missing_and_genes_are_matched_by_name() -> None:
@@ -301,9 +285,19 @@ def test_what_does_not_fit_together_is_refused(fields: dict, message: str) -> No
         replace(Strains(("A", "B"), np.array([0, 1]), np.array([0, 1, 2])), **fields)
 
 
-def test_an_infinite_label_is_refused() -> None:
-    with pytest.raises(DataError, match="strain 1: fitness is infinite"):
-        Strains.from_names([["b0008"], ["b0114"]], phenotypes={"fitness": [1.0, np.inf]})
+@pytest.mark.parametrize(
+    ("strains", "beside", "message"),
+    [
+        ([{"a": 0.5}, {"b": -0.5}], {}, "strain 1: the activity of gene 'b' is no amount"),
+        ([["a"], ["b"]], {"covariates": {"dose": [30, np.nan]}}, "strain 1: covariate 'dose' is not a finite number"),
+        ([["a"], ["b"]], {"covariates": {"medium": [None, "LB"]}}, "strain 0: covariate 'medium' is missing\n.*None\n"),
+        ([["a"], ["b"]], {"phenotypes": {"fitness": [1.0, np.inf]}}, "strain 1: fitness is infinite"),
+        (["a"], {}, r"a strain is a list of genes\n  got: +'a'"),
+    ],
+)
+def test_strains_in_python_that_are_refused(strains: list, beside: dict, message: str) -> None:
+    with pytest.raises((DataError, GenotypeError), match=message):
+        Strains.from_names(strains, **beside)
 
 
 def test_some_targets_of_strains_are_kept() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -126,16 +127,19 @@ def test_strains_without_any_chosen_label_are_left_out() -> None:
     assert not one.labels.isnan().any()
 
 
-def test_wrong_phenotypes_are_refused() -> None:
-    table = random_table(10, 5, columns=True)
-    vocabulary = Vocabulary.of(table.names)
-    with pytest.raises(DataError, match=r"no phenotype 'size'\n.*\n  expected: among fitness, s_score"):
-        strains_of_cell(table, vocabulary, ["fitness", "size"])
-    empty = table_of([["A"]], fitness=[float("nan")])
-    with pytest.raises(DataError, match="phenotype 'fitness' has no label at all"):
-        strains_of_cell(empty, Vocabulary.of(["A"]))
-    with pytest.raises(DataError, match=r"no strain is left\n  got: +1 strains, 1 of them with genes"):
-        strains_of_cell(table_of([["A"]]), Vocabulary.of(["B"]), unknown="drop")
+@pytest.mark.parametrize(
+    ("table", "phenotypes", "genes", "message"),
+    [
+        (random_table(10, 5), ["fitness", "size"], None, r"no phenotype 'size'\n.*\n  expected: among fitness"),
+        (table_of([["A"]], fitness=[float("nan")]), None, None, "phenotype 'fitness' has no label at all"),
+        (table_of([["A"]]), None, ["B"], r"no strain is left\n  got: +1 strains, 1 of them with genes"),
+    ],
+)
+def test_strains_that_teach_nothing_are_refused(
+    table: Strains, phenotypes: list[str] | None, genes: list[str] | None, message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        strains_of_cell(table, Vocabulary.of(genes or table.names), phenotypes, unknown="drop")
 
 
 def test_labels_of_0_and_1_are_classes() -> None:
@@ -153,6 +157,7 @@ def test_labels_of_0_and_1_are_classes() -> None:
     assert dataset.to("cpu").kinds == dataset.kinds
 
 
+NAN = float("nan")
 TINY, HUGE = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
 
 columns = st.lists(st.floats(-1e3, 1e3, width=32), min_size=2, max_size=50, unique=True)
@@ -195,31 +200,25 @@ def test_every_phenotype_has_its_own_statistics() -> None:
     assert set(normaliser.state_dict()) == {"shift", "scale"}
 
 
-@pytest.mark.parametrize("kind", NORMALISATIONS)
-def test_constant_and_missing_labels_are_refused(kind: str) -> None:
-    # The mean of seven times 0.1 is not exactly 0.1, so that their deviation is not exactly zero.
-    both = torch.stack([torch.arange(7.0) / 6, torch.full((7,), 0.1)], dim=1)
-    with pytest.raises(DataError, match=r"phenotype 'b' is constant in the training part\n  got: +0.1"):
-        Normaliser.fit(both, ("a", "b"), kind)
-    with pytest.raises(
-        DataError, match=r"'a' is constant in the training part\n  got: +5 in 1 strain\n  do: +add strains"
-    ):
-        Normaliser.fit(torch.tensor([[5.0], [torch.nan]]), ("a",), kind)
-    with pytest.raises(DataError, match="phenotype 'a' has no label in the training part"):
-        Normaliser.fit(torch.full((4, 1), torch.nan), ("a",), kind)
+SPREAD = r"phenotype 'a': the spread of its training labels does not fit into single precision\n  got: .*, labels .*\n"
 
 
-@pytest.mark.parametrize("values", [[0.0, 1.4e-45], [1e-40, 2e-40, 5e-40]])
-def test_a_spread_beyond_single_precision_is_refused(values: list[float]) -> None:
-    message = r"phenotype 'a': the spread of its training labels does not fit into single precision\n  got: .*, labels "
-    with pytest.raises(DataError, match=message + r".*\n  expected: 1.175e-38 … 3.403e\+38\n  do: .*another unit"):
-        Normaliser.fit(torch.tensor(values).unsqueeze(1), ("a",))
-
-
-def test_labels_that_are_no_probabilities_are_refused_under_logistic() -> None:
-    labels = torch.tensor([[0.5, -0.5], [1.0, 0.5]])
-    with pytest.raises(DataError, match=r"labels of phenotype 'b' are no probabilities\n  got: +-0.5 … 0.5\n.*0 … 1"):
-        Normaliser.fit(labels, ("a", "b"), "logistic")
+@pytest.mark.parametrize(
+    ("labels", "kinds", "message"),
+    [
+        # The mean of seven times 0.1 is not exactly 0.1, so that their deviation is not exactly zero.
+        ([0.1] * 7, NORMALISATIONS, r"'a' is constant in the training part\n  got: +0.1 in 7 strains"),
+        ([5.0, NAN], NORMALISATIONS, r"'a' is constant in the training part\n  got: +5 in 1 strain\n.*add strains"),
+        ([NAN] * 4, NORMALISATIONS, "phenotype 'a' has no label in the training part"),
+        ([0.0, 1.4e-45], ["standard"], SPREAD + r"  expected: 1.175e-38 … 3.403e\+38\n  do: .*another unit"),
+        ([1e-40, 2e-40, 5e-40], ["standard"], SPREAD),
+        ([-0.5, 0.5], ["logistic"], r"labels of phenotype 'a' are no probabilities\n  got: +-0.5 … 0.5\n.*0 … 1"),
+    ],
+)
+def test_labels_that_cannot_be_normalised_are_refused(labels: list[float], kinds: Sequence[str], message: str) -> None:
+    for kind in kinds:
+        with pytest.raises(DataError, match=message):
+            Normaliser.fit(torch.tensor(labels).unsqueeze(1), ("a",), kind)
 
 
 def make_module() -> StrainDataModule:
@@ -244,18 +243,13 @@ def test_fillers_are_strains_without_labels() -> None:
     assert not module.dataset.labels[[3, 7]].isnan().any()
 
 
-def test_batches_on_a_gpu_have_one_shape() -> None:
-    module = make_module()
-    assert genes_in_batch(8, 11, 3, torch.device("cpu")) == 11
-    assert genes_in_batch(8, 11, 3, torch.device("meta")) == 24
-    assert len({len(numbers.strains) for numbers in module.train_dataloader()}) <= 2
-
-
 def test_batches_are_gathered_with_the_right_number_of_genes() -> None:
     module = make_module()
     counts = module.dataset.offsets.diff()
     for numbers in module.train_dataloader():
         batch = module.transfer_batch_to_device(numbers, torch.device("cpu"), 0)
         assert numbers.num_genes == len(batch.perturbations.genes) == int(counts[numbers.strains].sum())
+        assert genes_in_batch(8, numbers.num_genes, 3, torch.device("cpu")) == numbers.num_genes
+        assert genes_in_batch(8, numbers.num_genes, 3, torch.device("meta")) == 24
         assert batch.rows.tolist() == numbers.strains.tolist()
         torch.testing.assert_close(batch.labels, module.dataset.labels[numbers.strains])
