@@ -230,8 +230,7 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
     """
     if split is None:  # these files are looked for before anything is built
         if config.split.path is not None and not Path(config.split.path).is_file():
-            what, expected = f"split '{config.split.path}' not found", "split.npz of a run, or JSON"
-            raise DataError(what, expected=expected, do="check `split.path`")
+            raise DataError(f"split '{config.split.path}' not found", do="check `split.path`")
         for path in {*config.model.features.values(), config.split.groups or WILD_TYPE} - {WILD_TYPE}:
             find_raw(path, config.paths.raw)
     # A store may take hours to build, so other faults are found first.
