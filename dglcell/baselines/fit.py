@@ -8,10 +8,10 @@ import logging
 import threading
 import time
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
-from functools import cached_property
+from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -23,9 +23,8 @@ from dglcell.baselines.curves import FBA, FBA_CURVE, MINIMUM_OF_CURVES, PRODUCT_
 from dglcell.baselines.features import Reactions
 from dglcell.baselines.kernel_ridge import KERNEL_RIDGE
 from dglcell.baselines.problem import MORE, SIMULATED, Baseline, Family, Problem
-from dglcell.baselines.reaction_kernel import BOUND, REACTION_KERNEL
-from dglcell.baselines.simple import ADDITIVE, MULTIPLICATIVE, QUERY_PAIR, SAME_STRAIN, SUBSET, TRAINING_MEAN
-from dglcell.baselines.strain_kernel import STRAIN_KERNEL
+from dglcell.baselines.simple import ADDITIVE, BOUND, MULTIPLICATIVE, QUERY_PAIR, SAME_STRAIN, SUBSET, TRAINING_MEAN
+from dglcell.baselines.strain_kernels import REACTION_KERNEL, STRAIN_KERNEL
 from dglcell.baselines.trees import TREES
 from dglcell.errors import count
 from dglcell.files.atomic import atomic_file
@@ -153,7 +152,7 @@ def load_models(path: Path, cell: CellGraph) -> tuple[dict[str, dict[str, Baseli
     found, classes = read_npz(path), {kind.__name__: kind for kind in Baseline.__subclasses__()}
     try:
         text, *arrays = (found[f"arr_{i}"] for i in range(len(found)))
-        content, restored = json.loads(str(text)), _Restored(arrays, cell)
+        content, restored = json.loads(str(text)), _restorer(arrays, cell)
         models = {
             phenotype: {name: restored(classes[kind], value) for name, (kind, value) in named.items()}
             for phenotype, named in content["models"].items()
@@ -181,34 +180,29 @@ def _plain(value: Any, arrays: list[NDArray[Any]]) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-@dataclass(frozen=True)
-class _Restored:
-    """Restore values from ``_plain``, each as the type that the annotation of its field names."""
+def _restorer(arrays: list[NDArray[Any]], cell: CellGraph) -> Callable[[Any, Any], Any]:
+    """Return what restores values from ``_plain``, each as the type that the annotation of its field names."""
+    reactions = cache(lambda: Reactions(cell))
 
-    arrays: list[NDArray[Any]]
-    cell: CellGraph
-
-    @cached_property
-    def reactions(self) -> Reactions:
-        return Reactions(self.cell)
-
-    def __call__(self, kind: Any, value: Any) -> Any:
+    def restored(kind: Any, value: Any) -> Any:
         origin, of = get_origin(kind), get_args(kind)
         if origin is types.UnionType:  # such as `Covariates | None`
-            return None if value is None else self(of[0], value)
+            return None if value is None else restored(of[0], value)
         if origin is np.ndarray:
-            return self.arrays[value]
+            return arrays[value]
         if kind is sparse.csr_array:
-            return sparse.csr_array(tuple(self.arrays[place] for place in value[:3]), shape=tuple(value[3:]))
+            return sparse.csr_array(tuple(arrays[place] for place in value[:3]), shape=tuple(value[3:]))
         if kind is Reactions:
-            return self.reactions
+            return reactions()
         if origin is tuple:
-            return tuple(self(of[0], item) for item in value)
+            return tuple(restored(of[0], item) for item in value)
         if is_dataclass(kind):
             hints, made = get_type_hints(kind), object.__new__(kind)  # type: ignore[arg-type]
             for part in fields(kind):
-                object.__setattr__(made, part.name, self(hints[part.name], value[part.name]))
+                object.__setattr__(made, part.name, restored(hints[part.name], value[part.name]))
             return made
         if type(value) is not kind:
             raise TypeError(f"{value!r} is no {kind.__name__}")
         return value
+
+    return restored

@@ -1,4 +1,4 @@
-"""Fit baselines of genes, of query pairs and of other media; and those of a fitness, where effects multiply."""
+"""Fit baselines of genes, query pairs and other media; and those of a fitness: of products, parts and bounds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dglcell.baselines.features import Covariates, refuse_activities
+from dglcell.baselines.features import Covariates, Reactions, blocks, refuse_activities
 from dglcell.baselines.problem import ANY, MORE, Baseline, Family, Problem, each
 from dglcell.data.columns import COVARIATE, MEDIUM, Column
 from dglcell.data.partition import Keys, strain_keys
@@ -306,3 +306,65 @@ def _no_subset(problem: Problem) -> str | None:
 
 MULTIPLICATIVE = Family(each(Multiplicative, 0.01, 0.1, 1.0, 10.0), lambda of: not_fitness_like(of.y_train))
 SUBSET = Family(lambda of: iter([SmallestSubset().fit(of.train, of.y_train)]), _no_subset)
+
+
+WILD_TYPE = 1.0
+
+
+@dataclass
+class UntrainedBound(Baseline):
+    """Predict y = the smallest label of the training strains that lose only reaction nodes which the strain loses, at
+    most 1.
+
+    This is the bound that the link ``minimum`` puts on a model (``dglcell.models.terms.measured``), without the model.
+    A strain of which no part was measured has the wild type's value.
+    """
+
+    reactions: Reactions = field(repr=False)
+    sets: NDArray[np.float32] = field(init=False, repr=False)
+    columns: NDArray[np.int64] = field(init=False, repr=False)
+    labels: NDArray[np.float64] = field(init=False, repr=False)
+
+    def fit(self, strains: Strains, y: NDArray[np.float64]) -> Self:
+        below = np.flatnonzero(y < WILD_TYPE)
+        lost = self.reactions.of_bounds(strains.take(below))
+        some = np.flatnonzero(np.diff(lost.indptr))  # what loses nothing bounds no other
+        lost, labels = lost[some], y[below][some]
+        self.columns = np.unique(lost.indices)
+        self.sets, which = np.unique(lost[:, self.columns].toarray(), axis=0, return_inverse=True)
+        self.labels = np.full(len(self.sets), np.inf)
+        np.minimum.at(self.labels, which.ravel(), labels)
+        return self
+
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        lost, size = self.reactions.of_bounds(strains)[:, self.columns], self.sets.sum(axis=1)
+        bound = np.full(len(strains), WILD_TYPE)
+        for rows in blocks(len(strains), len(self.sets)):
+            is_part = lost[rows] @ self.sets.T == size
+            bound[rows] = np.where(is_part, self.labels, WILD_TYPE).min(axis=1, initial=WILD_TYPE)
+        return bound
+
+
+MOST_CELLS = 2**28
+
+
+def no_lost_reaction(problem: Problem) -> str | None:
+    """Say why reactions that strains lose tell nothing; None if they do."""
+    if problem.reactions is None:
+        return "needs a cell graph with reactions"
+    if not problem.reactions.lost_nodes(problem.train).nnz:
+        return "needs training strains that lose a reaction"
+    return None
+
+
+def _no_bound(problem: Problem) -> str | None:
+    reason = no_lost_reaction(problem) or not_fitness_like(problem.y_train)
+    if reason or problem.reactions is None:
+        return reason
+    cells = len(problem.train) * len(np.unique(problem.reactions.lost_nodes(problem.train).indices))
+    return f"would compare {cells:.0e} pairs, and is limited to {MOST_CELLS:.0e}" if cells > MOST_CELLS else None
+
+
+BOUND = Family(
+    lambda of: iter([UntrainedBound(of.reactions).fit(of.train, of.y_train)] if of.reactions else []), _no_bound
+)

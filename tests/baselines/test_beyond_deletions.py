@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dglcell.baselines import features, problem, strain_kernel
+from dglcell.baselines import features, problem, strain_kernels
 from dglcell.baselines.features import GeneSimilarity
 from dglcell.baselines.fit import ALL_BASELINES, best_of, fit_families, left_out_baselines
 from dglcell.baselines.problem import ANY, DELETIONS, MORE, Baseline, in_words
 from dglcell.baselines.simple import AdditiveRidge
-from dglcell.baselines.strain_kernel import OWN, SHARED, STRAIN_KERNEL, StrainKernelRidge, fit_strain_kernels
+from dglcell.baselines.strain_kernels import OWN, SHARED, STRAIN_KERNEL, StrainKernelRidge, fit_strain_kernels
 from dglcell.data.columns import COVARIATE, Column
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
@@ -267,7 +267,7 @@ def test_where_it_does_not_apply(monkeypatch: pytest.MonkeyPatch) -> None:
     strains = Strains.from_names([{"g0": 0.5, "g1": 0.2}] * 3)
     assert why_not(strains) is None
     assert why_not(Strains.from_names([["g0"]])) == "needs strains with activities or covariates"
-    monkeypatch.setattr(strain_kernel, "MOST_PAIRS", 30)
+    monkeypatch.setattr(strain_kernels, "MOST_PAIRS", 30)
     assert why_not(strains) == "would compare 4e+01 pairs of genes, and is limited to 3e+01"
 
 
@@ -277,8 +277,8 @@ def test_a_large_table_has_landmarks_and_says_so(monkeypatch: pytest.MonkeyPatch
     y = left * (np.arange(80) % 5)
     exact = fitted_kernel(strains, y, unlike(5))[-1]
     assert exact.limited == ""
-    monkeypatch.setattr(strain_kernel, "MOST_EXACT", 50)
-    monkeypatch.setattr(strain_kernel, "LANDMARKS", 60)
+    monkeypatch.setattr(strain_kernels, "MOST_EXACT", 50)
+    monkeypatch.setattr(strain_kernels, "LANDMARKS", 60)
     found = fitted_kernel(strains, y, unlike(5))[-1]
     assert found.limited == "60 landmarks"
     np.testing.assert_allclose(found.predict(strains), exact.predict(strains), atol=0.1)

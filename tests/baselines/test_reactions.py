@@ -13,11 +13,12 @@ import torch
 from numpy.typing import NDArray
 
 from dglcell import load_cell
-from dglcell.baselines import reaction_kernel as module
+from dglcell.baselines import simple, strain_kernels
 from dglcell.baselines.features import Reactions
 from dglcell.baselines.fit import ALL_BASELINES, fit_families, left_out_baselines
 from dglcell.baselines.problem import Problem
-from dglcell.baselines.reaction_kernel import ReactionKernelRidge, UntrainedBound, fit_reaction_kernel
+from dglcell.baselines.simple import UntrainedBound
+from dglcell.baselines.strain_kernels import ReactionKernelRidge, fit_reaction_kernel
 from dglcell.data.strains import Strains
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.cell_graph import CellGraph
@@ -142,10 +143,10 @@ def test_it_is_the_ridge_regression_of_the_whole_kernel() -> None:
 
 
 def test_a_large_table_is_sampled_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_STRAINS", 50)
+    monkeypatch.setattr(strain_kernels, "MOST_STRAINS", 50)
     (model,) = fitted(invented(0, 80), np.arange(80.0), 0.3, [0.01])
     assert model.limited == "a sample of 50 of 80 strains"
-    monkeypatch.setattr(module, "LANDMARKS", 10)
+    monkeypatch.setattr(strain_kernels, "REACTION_LANDMARKS", 10)
     (model,) = fitted(invented(0, 80), np.arange(80.0), 0.3, [0.01])
     assert model.limited == "10 landmarks of a sample of 50 of 80 strains"
 
@@ -168,5 +169,5 @@ def test_where_they_apply(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kernel.why_not(wild_types) == "needs training strains that lose a reaction"
     scores = problem(pairs, y - 0.6, reactions)
     assert left_out_baselines(scores)["untrained bound"].startswith("is for fitness-like phenotypes")
-    monkeypatch.setattr(module, "MOST_CELLS", 10)
+    monkeypatch.setattr(simple, "MOST_CELLS", 10)
     assert str(bound.why_not(problem(pairs, y, reactions))).endswith("pairs, and is limited to 1e+01")
