@@ -293,20 +293,20 @@ def build_store(strains: Strains, path: str | Path, *, command: str, overwrite: 
         DataError: a strain or column is unusable, or ``path`` exists; nothing is left behind.
         GenotypeError: a strain deletes no gene, too many, or one gene twice.
     """
-    path = Path(path)
-    _check(strains)
+    path, stored, names = Path(path), strains.stored(), Vocabulary.of(strains.names)
+    _check(strains, stored, names)
     json.dumps(asdict(strains.provenance))
     if overwrite:
         _refuse_to_replace(path)
     with atomic_directory(path, overwrite=overwrite) as directory, _writing(path):
-        _write(strains, directory, command)
+        _write(strains, stored, names, directory, command)
         (directory / HASH_FILE).write_text(f"{sha256_file(directory / DATA_FILE)}\n", encoding="utf-8")
     return Store(path)
 
 
-def _write(strains: Strains, directory: Path, command: str) -> None:
-    stored, names = strains.stored(), Vocabulary.of(strains.names)
-    _check_stored(stored, names)
+def _write(
+    strains: Strains, stored: Mapping[tuple[str, ...], NDArray[Any]], names: Vocabulary, directory: Path, command: str
+) -> None:
     meta = StoreMeta(
         columns=hashes(stored),
         values=(len(strains),),
@@ -368,8 +368,8 @@ RULES: dict[str, tuple[str, Callable[[NDArray[Any]], NDArray[np.bool_]]]] = {
 """This maps a kind of column to what it may hold, and to which of its values are wrong."""
 
 
-def _check(strains: Strains) -> None:
-    """Refuse strains without phenotypes or targets, or with more targets than a byte can count."""
+def _check(strains: Strains, stored: Mapping[tuple[str, ...], NDArray[Any]], names: Vocabulary) -> None:
+    """Refuse strains that no store takes, and say which is the first; ``stored`` is `Strains.stored`."""
     phenotypes, counts = strains.phenotypes, strains.num_deletions
     if not phenotypes:
         raise DataError("no phenotype: a store needs at least one", do="name a phenotype column of the source")
@@ -379,40 +379,28 @@ def _check(strains: Strains) -> None:
     if stray:
         what = f"a column belongs to a phenotype that is not there: {' of '.join(stray[0])}"
         raise DataError(what, expected=f"some of {', '.join(phenotypes)}")
+
+    def refuse(
+        wrong: NDArray[np.bool_], what: str, values: NDArray[Any], expected: str, error: Any = DataError
+    ) -> None:
+        if wrong.any():
+            strain, do = int(np.argmax(wrong)), "mend or drop the row"
+            raise error(f"strain {strain + 1:,} {what}", got=values[strain].item(), expected=expected, do=do)
+
+    expected = f"1 to {MOST_TARGETS} genes in every strain"
     # With covariates, a strain without deletions is the wild type with some covariate.
-    few, many = (counts == 0) & (not strains.covariates), counts > MOST_TARGETS
-    for what, wrong in (("deletes no gene", few), ("deletes too many genes", many)):
-        if wrong.any():
-            strain = int(np.argmax(wrong))
-            got, expected = int(counts[strain]), f"1 to {MOST_TARGETS} genes in every strain"
-            raise GenotypeError(f"strain {strain + 1:,} {what}", got=got, expected=expected, do="drop the row")
-
-
-def _check_stored(stored: Mapping[tuple[str, ...], NDArray[Any]], names: Vocabulary) -> None:
-    """Refuse a gene that a strain has twice, and labels that cannot be, in the columns of `Strains.stored`."""
-    keys = np.sort(np.repeat(np.arange(len(stored[COUNTS])), stored[COUNTS]) * len(names) + stored[TARGETS])
-    twice = keys[1:] == keys[:-1]
-    if twice.any():
-        strain, gene = divmod(int(keys[int(np.argmax(twice))]), len(names))
-        what, do = f"strain {strain + 1:,} deletes gene '{names.names[gene]}' twice", "drop the row"
-        do += ", or leave out the repeated gene"
+    refuse((counts == 0) & (not strains.covariates), "deletes no gene", counts, expected, GenotypeError)
+    refuse(counts > MOST_TARGETS, "deletes too many genes", counts, expected, GenotypeError)
+    keys = np.sort(strains.owners * len(names) + stored[TARGETS])
+    for key in keys[1:][keys[1:] == keys[:-1]][:1].tolist():
+        what = f"strain {key // len(names) + 1:,} deletes gene '{names.names[key % len(names)]}' twice"
+        do = "drop the row, or leave out the repeated gene"
         raise GenotypeError(what, expected="distinct genes in every strain", do=do)
-    unlabelled = np.ones(len(stored[COUNTS]), bool)
     for (kind, *rest), values in stored.items():
-        if kind not in RULES:
-            continue
-        expected, is_wrong = RULES[kind]
-        wrong = ~np.isin(values, np.arange(len(rest) - 1)) if kind == COVARIATE and rest[1:] else is_wrong(values)
-        if kind == PHENOTYPE:
-            unlabelled &= np.isnan(values)
-        if wrong.any():
-            strain = int(np.argmax(wrong))
-            got, what = float(values[strain]), f"strain {strain + 1:,} has an unusable {kind} of '{rest[0]}'"
-            raise DataError(what, got=got, expected=expected, do="mend or drop the row")
-    if unlabelled.any():
-        raise DataError(
-            f"strain {int(np.argmax(unlabelled)) + 1:,} has no label at all",
-            got=f"{int(unlabelled.sum()):,} such strains",
-            expected=f"a value of at least one of {', '.join(of[1] for of in stored if of[0] == PHENOTYPE)}",
-            do="drop the rows without a measurement",
-        )
+        if kind in RULES:
+            expected, is_wrong = RULES[kind]
+            wrong = ~np.isin(values, np.arange(len(rest) - 1)) if kind == COVARIATE and rest[1:] else is_wrong(values)
+            refuse(wrong, f"has an unusable {kind} of '{rest[0]}'", values, expected)
+    labels = np.stack([*phenotypes.values()])
+    expected = f"a value of at least one of {', '.join(phenotypes)}"
+    refuse(np.isnan(labels).all(axis=0), "has no label at all", labels[0], expected)

@@ -242,7 +242,7 @@ REFUSED: list[tuple[Strains, str]] = [
     (replace(table_of([["A", "B"], ["C"]]), names=("A", "A", "C")), "^strain 1 deletes gene 'A' twice"),
     (table_of([["A"], [], ["B"]]), r"^strain 2 deletes no gene\n.*0\n.*1 to 255 genes.*\n.*drop the row"),
     (table_of([["A"], [f"G{i:03d}" for i in range(256)]]), r"^strain 2 deletes too many genes\n.*256\n.*1 to 255"),
-    (UNLABELLED, r"^strain 3 has no label at all\n.*1 such.*\n.*one of a, b\n.*drop the rows"),
+    (UNLABELLED, r"^strain 3 has no label at all\n.*nan\n.*one of a, b\n.*drop the row"),
     (changed(table_of([["A"]])), r"^no phenotype: a store needs at least one\n.*name a phenotype column"),
     (table_of([]), r"^no strains: a store needs at least one\n.*check the source"),
     *(
