@@ -15,11 +15,11 @@ from dglcell.baselines.features import GeneSimilarity
 from dglcell.baselines.fit import ALL_BASELINES, best_of, fit_families, left_out_baselines
 from dglcell.baselines.problem import ANY, DELETIONS, MORE, Baseline, in_words
 from dglcell.baselines.simple import AdditiveRidge
-from dglcell.baselines.strain_kernels import OWN, SHARED, STRAIN_KERNEL, StrainKernelRidge, fit_strain_kernels
+from dglcell.baselines.strain_kernels import OWN, SHARED, StrainKernelRidge, fit_strain_kernels
 from dglcell.data.columns import COVARIATE, Column
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
-from tests.baselines.invented import among, problem_of, strains_of, unlike, weakened
+from tests.baselines.invented import among, problem_of, unlike, weakened
 from tests.baselines.test_kernel_ridge import growth
 from tests.examples import examples
 
@@ -160,17 +160,6 @@ def test_baselines_of_deletions_refuse_activities(name: str) -> None:
         model.predict(weak)
 
 
-def test_deletions_alone_have_no_baselines_of_activities() -> None:
-    strains, y = strains_of([[0], [1], [0, 1]], 2), np.array([0.5, 0.6, 0.3])
-    problem = problem_of(strains, y, strains, y)
-    assert not OF_MORE.keys() & {*fit_families(problem), *left_out_baselines(problem)}
-    assert {family.why_not(problem) for family in OF_MORE.values()} == {
-        "needs strains with activities",
-        "needs strains with activities or covariates",
-        "needs strains in several media",
-    }
-
-
 def test_predictions_for_activities_and_media_stay_as_they_were() -> None:
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(12, 4))
@@ -258,17 +247,6 @@ def test_strains_are_compared_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None
     np.testing.assert_allclose(pieces, whole)
     empty = strains.take(np.zeros(0, np.int64))
     assert fitted_kernel(strains, y, unlike(5))[0].predict(empty).shape == (0,)
-
-
-def test_where_it_does_not_apply(monkeypatch: pytest.MonkeyPatch) -> None:
-    def why_not(strains: Strains) -> str | None:
-        return STRAIN_KERNEL.why_not(problem_of(strains, np.ones(len(strains))))
-
-    strains = Strains.from_names([{"g0": 0.5, "g1": 0.2}] * 3)
-    assert why_not(strains) is None
-    assert why_not(Strains.from_names([["g0"]])) == "needs strains with activities or covariates"
-    monkeypatch.setattr(strain_kernels, "MOST_PAIRS", 30)
-    assert why_not(strains) == "would compare 4e+01 pairs of genes, and is limited to 3e+01"
 
 
 def test_a_large_table_has_landmarks_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingRegressor
 
-from dglcell.baselines import fit
+from dglcell.baselines import fit, strain_kernels
 from dglcell.baselines.fit import ALL_BASELINES, best_of, fit_families, left_out_baselines
 from dglcell.baselines.kernel_ridge import KernelRidge
 from dglcell.baselines.problem import MORE, SIMULATED
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.baselines.trees import TREES, BoostedTrees, Features
-from dglcell.data.columns import COMPUTED, COVARIATE, Column
+from dglcell.data.columns import COMPUTED, COVARIATE, Column, Provenance
+from dglcell.data.strains import Strains
 from dglcell.errors import DataError
 from tests.baselines.invented import low_rank_pairs, pairs_of, problem_of, strains_of
 from tests.baselines.test_kernel_ridge import growth
@@ -80,6 +81,45 @@ def test_what_does_not_apply_is_left_out_with_a_reason() -> None:
         "kernel ridge",
         *NO_REACTIONS,
     }
+
+
+PAIRS, SINGLE = Strains.from_names([{"g0": 0.5, "g1": 0.2}]), Strains.from_names([{"g0": 0.5}])
+MANY = strains_of([[gene, gene + 1] for gene in range(9_999)], 10_000)
+COST = Provenance("csv", parameters={COMPUTED: {"cost": {"simulator": "Cost"}}})
+
+
+def in_media(*media: str, name: str = "medium") -> Strains:
+    return Strains.from_names([{"a": 0.1}] * len(media), covariates={name: [*media]})
+
+
+REASONS: list[tuple[str, Strains, Strains | None, str | None]] = [
+    ("kernel ridge", strains_of([[0], [1]], 3), None, "needs strains with two or more deletions (found 1 at most)"),
+    ("kernel ridge", strains_of([[0, 1], [1, 2]], 3), None, None),
+    ("kernel ridge", MANY, None, "would need 1.9 GiB of memory, and is limited to 1"),
+    ("kernel ridge over strains", PAIRS, None, None),
+    ("kernel ridge over strains", strains_of([[0]], 1), None, "needs strains with activities or covariates"),
+    ("same strain in other media", in_media("glucose", "glucose"), None, "needs strains in several media"),
+    ("same strain in other media", in_media("no", "yes", name="drug"), None, "needs strains in several media"),
+    ("same strain in other media", in_media("glucose", "acetate"), None, None),
+    ("minimum of curves", strains_of([[0]], 1), PAIRS, "needs strains with activities"),
+    ("minimum of curves", PAIRS, PAIRS, "needs training strains that change one gene"),
+    ("minimum of curves", SINGLE, PAIRS, None),
+    ("minimum of curves", SINGLE, SINGLE, "needs strains that change several genes"),
+    ("FBA", in_media("a").with_(provenance=COST), None, "needs the growth that `data.fba` computes"),
+]
+
+
+@pytest.mark.parametrize(("name", "train", "others", "reason"), REASONS)
+def test_where_they_apply(name: str, train: Strains, others: Strains | None, reason: str | None) -> None:
+    others = train if others is None else others
+    problem = problem_of(train, np.ones(len(train)), others, np.ones(len(others)))
+    assert ALL_BASELINES[name].why_not(problem) == reason
+
+
+def test_too_many_pairs_of_genes_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strain_kernels, "MOST_PAIRS", 3)
+    said = "would compare 4e+00 pairs of genes, and is limited to 3e+00"
+    assert ALL_BASELINES["kernel ridge over strains"].why_not(problem_of(PAIRS, np.ones(1))) == said
 
 
 def test_hyperparameters_are_chosen_on_the_validation_part() -> None:

@@ -15,7 +15,7 @@ from dglcell.api import load_cell
 from dglcell.baselines import features, kernel_ridge, problem
 from dglcell.baselines.features import GeneSimilarity, Reactions, gene_similarity
 from dglcell.baselines.fit import ALL_BASELINES, fit_families, load_models, save_models
-from dglcell.baselines.kernel_ridge import ADDITIVE, KERNEL_RIDGE, KernelRidge, fit_kernel_ridge
+from dglcell.baselines.kernel_ridge import ADDITIVE, KernelRidge, fit_kernel_ridge
 from dglcell.baselines.problem import ANY, DELETIONS, MORE, Baseline, Problem, in_words
 from dglcell.data.columns import covariate_columns
 from dglcell.data.strains import Strains
@@ -77,20 +77,6 @@ def test_it_solves_the_whole_system_for_every_penalty(profiles: float, monkeypat
         np.testing.assert_allclose(model.predict(test), expected, atol=2e-5)
 
 
-def test_what_a_network_knows_carries_over_to_a_gene_without_training_strains() -> None:
-    pairs, _ = low_rank_pairs(0, genes=40)
-    group = np.arange(40) % 4
-    block = np.random.default_rng(2).normal(size=(4, 4))
-    y = (block + block.T)[group[pairs[:, 0]], group[pairs[:, 1]]]
-    similarity = GeneSimilarity(np.arange(40), (group[:, None] == group).astype(np.float32))
-    held_out = (pairs < 4).any(1)
-    train, test = pairs_of(pairs[~held_out], 40), pairs_of(pairs[held_out], 40)
-    (known,) = fitted(train, y[~held_out], similarity, 0.0, (0.1,))
-    (ignorant,) = fitted(train, y[~held_out], unlike(40), 0.0, (0.1,))
-    assert regression_metrics(known.predict(test), y[held_out])["pearson"] > 0.99
-    assert regression_metrics(ignorant.predict(test), y[held_out])["pearson"] < 0.7
-
-
 def test_pairs_of_a_new_gene_spread_as_those_of_similar_genes() -> None:
     pairs, _ = low_rank_pairs(0, genes=40)
     strong = np.arange(40) % 2 == 0
@@ -114,16 +100,6 @@ def test_profiles_of_the_training_part_say_which_genes_are_alike() -> None:
     train, test = pairs_of(pairs[:1200], 60), pairs_of(pairs[1200:], 60)
     (model,) = fitted(train, y[:1200], unlike(60), 1.0, (0.1,))
     assert regression_metrics(model.predict(test), y[1200:])["pearson"] > 0.9
-
-
-def test_it_says_where_it_does_not_apply() -> None:
-    def why_not(strains: Strains) -> str | None:
-        return KERNEL_RIDGE.why_not(problem_of(strains, np.ones(len(strains))))
-
-    assert why_not(strains_of([[0], [1]], 3)) == "needs strains with two or more deletions (found 1 at most)"
-    assert why_not(strains_of([[0, 1], [1, 2]], 3)) is None
-    many = strains_of([[gene, gene + 1] for gene in range(9_999)], 10_000)
-    assert why_not(many) == "would need 1.9 GiB of memory, and is limited to 1"
 
 
 def test_a_large_table_has_landmarks_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 import cobra
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from dglcell import load_cell
 from dglcell.baselines import simple, strain_kernels
 from dglcell.baselines.features import Reactions
-from dglcell.baselines.fit import ALL_BASELINES, fit_families, left_out_baselines
+from dglcell.baselines.fit import ALL_BASELINES
 from dglcell.baselines.problem import Problem
 from dglcell.baselines.simple import UntrainedBound
 from dglcell.baselines.strain_kernels import ReactionKernelRidge, fit_reaction_kernel
@@ -151,23 +152,12 @@ def test_a_large_table_is_sampled_and_says_so(monkeypatch: pytest.MonkeyPatch) -
     assert model.limited == "10 landmarks of a sample of 50 of 80 strains"
 
 
-def problem(genotypes: Sequence[list[int]], y: NDArray[np.float64], reactions: Reactions | None) -> Problem:
-    genes = len(core()[0].genes)
-    strains = strains_of(list(genotypes), genes)
-    return Problem(strains, strains, y, y, lambda: unlike(genes), 3, reactions)
-
-
-def test_where_they_apply(monkeypatch: pytest.MonkeyPatch) -> None:
-    reactions, mine = core()[1], ("untrained bound", "reaction kernel ridge")
-    pairs = [[a, b] for a, b in itertools.combinations(range(0, 60, 3), 2)]
-    y = np.linspace(0.2, 1, len(pairs))
-    assert set(mine) <= fit_families(problem(pairs, y, reactions)).keys() <= {*ALL_BASELINES}
-    without = left_out_baselines(problem(pairs, y, None))
-    assert {without[name] for name in mine} == {"needs a cell graph with reactions"}
-    wild_types = problem([[], []], y[:2], reactions)
-    kernel, bound = (ALL_BASELINES[name] for name in ("reaction kernel ridge", "untrained bound"))
-    assert kernel.why_not(wild_types) == "needs training strains that lose a reaction"
-    scores = problem(pairs, y - 0.6, reactions)
-    assert left_out_baselines(scores)["untrained bound"].startswith("is for fitness-like phenotypes")
+def test_too_many_pairs_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    strains, y = invented(0, 30), np.linspace(0.2, 1, 30)
+    problem = Problem(strains, strains, y, y, lambda: unlike(len(core()[0].genes)), 6, core()[1])
+    bound, kernel = (ALL_BASELINES[name] for name in ("untrained bound", "reaction kernel ridge"))
+    assert bound.why_not(problem) is kernel.why_not(problem) is None
     monkeypatch.setattr(simple, "MOST_CELLS", 10)
-    assert str(bound.why_not(problem(pairs, y, reactions))).endswith("pairs, and is limited to 1e+01")
+    assert str(bound.why_not(problem)).endswith("pairs, and is limited to 1e+01")
+    wild_types = strains.take(np.arange(2)).with_targets(np.zeros(strains.offsets[2], bool))
+    assert kernel.why_not(replace(problem, train=wild_types)) == "needs training strains that lose a reaction"

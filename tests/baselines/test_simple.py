@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.baselines.curves import MINIMUM, MINIMUM_OF_CURVES, PRODUCT, AsComputed, Curve, GeneCurves
-from dglcell.baselines.fit import families_of, fit_families, left_out_baselines
+from dglcell.baselines.curves import MINIMUM, PRODUCT, AsComputed, Curve, GeneCurves
+from dglcell.baselines.fit import families_of, fit_families
 from dglcell.baselines.simple import (
-    SAME_STRAIN,
     AdditiveRidge,
     Multiplicative,
     QueryPairMean,
@@ -62,14 +61,6 @@ def test_a_strain_is_expected_to_do_in_a_new_medium_what_it_did_in_others() -> N
     shrunk = SameStrain(2.0).fit(train, y)
     expected = (model.predict(test) + shrunk.ridge.predict(test)) / 2  # two measurements, and two fictitious ones
     np.testing.assert_allclose(shrunk.predict(test), expected, atol=1e-9)
-
-
-@pytest.mark.parametrize("covariates", [{"medium": ["glucose"] * 2}, {"drug": ["none", "rapamycin"]}])
-def test_it_needs_strains_in_several_media(covariates: dict[str, list[str]]) -> None:
-    strains = Strains.from_names([{"a": 0.1}, {"a": 0.1}], covariates=covariates)
-    assert SAME_STRAIN.why_not(problem_of(strains, np.ones(2))) == "needs strains in several media"
-    several = Strains.from_names([{"a": 0.1}, {"a": 0.1}], covariates={"medium": ["glucose", "acetate"]})
-    assert SAME_STRAIN.why_not(problem_of(several, np.ones(2))) is None
 
 
 GENES = 12
@@ -200,19 +191,6 @@ def test_curves_of_several_genes_multiply_or_the_least_counts() -> None:
         np.testing.assert_allclose(found, expected, atol=1e-6, err_msg=combined)
 
 
-def test_curves_of_genes_need_strains_that_change_one() -> None:
-    def why_not(train: Strains, label: float, others: Strains) -> str | None:
-        y = np.full(len(train), label)
-        return MINIMUM_OF_CURVES.why_not(problem_of(train, y, others, np.ones(len(others))))
-
-    pairs, single = rows({"g0": 0.5, "g1": 0.2}), rows({"g0": 0.5})
-    assert why_not(Strains.from_names([["g0"]]), 1.0, pairs) == "needs strains with activities"
-    assert why_not(pairs, 1.0, pairs) == "needs training strains that change one gene"
-    assert why_not(single, 1.0, pairs) is None
-    assert why_not(single, 1.0, single) == "needs strains that change several genes"
-    assert "fitness-like" in str(why_not(single, -1.0, pairs))
-
-
 def with_growth(strains: Strains, growth: np.ndarray) -> Strains:
     provenance = Provenance("csv", parameters={COMPUTED: {"fba_growth": {"simulator": "FbaGrowth"}}})
     columns = {**strains.columns, Column(COVARIATE, "fba_growth"): growth.astype(np.float32)}
@@ -234,14 +212,9 @@ def test_a_curve_that_never_falls() -> None:
     assert beyond.max() == predicted.max()
 
 
-def test_it_is_there_where_the_column_is() -> None:
-    strains = strains_of([[gene] for gene in range(20)], 20)
-    problem = problem_of(strains, np.arange(20.0))
-    assert "FBA" not in families_of(problem)
-    simulated = problem_of(with_growth(strains, np.arange(20.0)), np.arange(20.0))
-    assert {"FBA", "FBA, rising curve"} <= families_of(simulated).keys()
-    own = strains.with_(provenance=Provenance("csv", parameters={COMPUTED: {"cost": {"simulator": "Cost"}}}))
-    own = own.with_(columns={Column(COVARIATE, "cost"): np.ones(20, np.float32)})
-    assert "needs the growth" in left_out_baselines(problem_of(own, np.arange(20.0)))["FBA"]
+def test_growth_is_a_baseline_where_the_column_is() -> None:
+    strains, y = strains_of([[gene] for gene in range(20)], 20), np.arange(20.0)
+    assert "FBA" not in families_of(problem_of(strains, y))
+    assert {"FBA", "FBA, rising curve"} <= families_of(problem_of(with_growth(strains, y), y)).keys()
     with pytest.raises(DataError, match="FBA: the strains have no column 'fba_growth'"):
         AsComputed("fba_growth").predict(strains)
