@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dglcell.config.read import experiment_file, load_config
 from dglcell.data.strains import Strains
 from dglcell.data.table import numbers_of
-from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, listing
+from dglcell.errors import CheckpointError, ConfigError, DataError, listing
 from dglcell.explain.tables import explain, split
 from dglcell.graph.cell import build_cell, read_cell
 from dglcell.graph.cell_graph import CellGraph
@@ -23,12 +23,12 @@ from dglcell.graph.schema import EDGES
 from dglcell.machine.devices import check_device
 from dglcell.metrics import ResultRow
 from dglcell.prediction import UNKNOWN
-from dglcell.prediction.columns import GenotypeColumns, Genotypes, GenotypeTable, read_strains
+from dglcell.prediction.columns import GenotypeColumns, Genotypes, GenotypeTable
 from dglcell.prediction.covariates import seen_by
 from dglcell.prediction.intervals import Intervals
 from dglcell.prediction.measured import measured_rows, rows_on
-from dglcell.prediction.predict import predict_rows
-from dglcell.prediction.table import PREDICTED_BY, predicted_by
+from dglcell.prediction.predict import predict_table
+from dglcell.prediction.table import PREDICTED_BY
 from dglcell.report.run_files import read_run
 from dglcell.runs.directory import RunDirectory
 from dglcell.trained_models import cell_of_run, find_model, runs_in
@@ -168,17 +168,12 @@ class Predictor:
         if unknown not in UNKNOWN:
             raise ConfigError("`unknown` has an unknown value", got=unknown, expected=" or ".join(UNKNOWN))
         intervals = None if interval is None else Intervals.of(self.members, self.directories, interval)
-        frame, table = self._read(strains, covariates or {}, unknown)
-        if intervals is not None:
-            intervals.warn_of_new_genes(table)
+        table = self._read(strains, covariates, unknown)
+        table.refuse_columns(["unknown"])
         with _PREDICTING:
-            found = predict_rows(self.members, table, batch_size=batch_size, intervals=intervals)
-        columns: dict[str, Any] = {**found, PREDICTED_BY: predicted_by(self.members)}
-        columns["unknown"] = list(table.lacking)
-        taken = [name for name in columns if name in frame.columns]
-        if taken:
-            raise GenotypeError(f"the DataFrame has a column '{taken[0]}' already", do="rename or remove it")
-        return frame.assign(**columns)
+            found = predict_table(self.members, table, batch_size=batch_size, intervals=intervals)
+        by = found.pop(PREDICTED_BY)
+        return table.frame.assign(**found, **{PREDICTED_BY: by, "unknown": list(table.lacking)})
 
     def explain(
         self,
@@ -208,9 +203,9 @@ class Predictor:
         Raises:
             GenotypeError: as for `predict`; or a strain changes more than six genes.
         """
-        _, read = self._read(strains, covariates or {})
+        read = self._read(strains, covariates).strains
         with _PREDICTING:
-            return explain(self.members, read.strains, batch_size)
+            return explain(self.members, read, batch_size)
 
     def attribute(
         self,
@@ -241,18 +236,21 @@ class Predictor:
             GenotypeError: as for `predict`.
             ConfigError: the model computes whole states, as attention over edges does.
         """
-        _, read = self._read(strains, covariates or {})
+        read = self._read(strains, covariates).strains
         with _PREDICTING:
-            return split(self.members, read.strains, batch_size)
+            return split(self.members, read, batch_size)
 
     @cached_property
     def _columns(self) -> GenotypeColumns:
         return GenotypeColumns.of(self.members[0])
 
     def _read(
-        self, strains: Genotypes | pd.DataFrame | Strains, covariates: Mapping[str, Any], unknown: str = "refuse"
-    ) -> tuple[pd.DataFrame, GenotypeTable]:
-        return read_strains(strains, covariates, replace(self._columns, unknown=unknown), self.cell.genes)
+        self,
+        strains: Genotypes | pd.DataFrame | Strains,
+        covariates: Mapping[str, Any] | None = None,
+        unknown: str = UNKNOWN[0],
+    ) -> GenotypeTable:
+        return replace(self._columns, unknown=unknown).read(strains, self.cell.genes, covariates)
 
 
 def _results(rows: Sequence[tuple[int, ResultRow]]) -> pd.DataFrame:
@@ -408,7 +406,7 @@ def evaluate(run: str | Path | Predictor, strains: Strains | pd.DataFrame | None
     if not measured:
         what, got = "these strains have no phenotype that the model predicts", listing(given) or "no phenotype"
         raise DataError(what, got=got, expected=" or ".join(predictor.phenotypes))
-    read = predictor._read(strains, {})[1]
+    read = predictor._read(strains).strains
     with _PREDICTING:
         return _on_others(measured_rows(predictor.members, read, measured))
 

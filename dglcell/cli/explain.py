@@ -105,19 +105,17 @@ def _table(options: argparse.Namespace) -> Path | None:
 
 def _strains(options: argparse.Namespace, table: Path | None, predictor: Predictor) -> Strains:
     """Return the strains that are asked for, with genes of the cell graph."""
-    from dglcell.prediction.columns import GenotypeColumns, read_strains
-    from dglcell.prediction.table import read_genotypes
-
-    genes = predictor.cell.genes
-    columns = GenotypeColumns.of(predictor.members[0], options.columns, options.aliases)
-    covariates = dict(options.covariate)
-    if table is not None:
-        return read_genotypes(table, genes, (), columns, covariates=covariates).strains
     import pandas as pd
 
-    genes_of = [";".join(genes_in(text, genes)) for text in options.strains]
-    frame = pd.DataFrame({"genes": genes_of}, index=options.strains)  # which messages name
-    return read_strains(frame, covariates, columns, genes)[1].strains
+    from dglcell.prediction.columns import GenotypeColumns
+
+    genes = predictor.cell.genes
+    given: Path | pd.DataFrame | None = table
+    if given is None:
+        genes_of = [";".join(genes_in(text, genes)) for text in options.strains]
+        given = pd.DataFrame({"genes": genes_of}, index=options.strains)  # which messages name
+    how = GenotypeColumns.of(predictor.members[0], options.columns, options.aliases)
+    return how.read(given, genes, dict(options.covariate)).strains
 
 
 def genes_in(text: str, genes: Vocabulary) -> list[str]:

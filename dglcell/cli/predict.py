@@ -8,7 +8,6 @@ import re
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -194,50 +193,38 @@ def _check(options: argparse.Namespace) -> None:
 
 def _predict_table(options: argparse.Namespace, members: Sequence[Trained], intervals: Intervals | None) -> None:
     from dglcell.prediction.columns import GenotypeColumns
-    from dglcell.prediction.predict import predict_rows
-    from dglcell.prediction.table import PREDICTED_BY, predicted_by, read_genotypes, write_table
+    from dglcell.prediction.predict import predict_table
+    from dglcell.prediction.table import write_table
 
-    trained = members[0]
-    table = read_genotypes(
-        options.genotypes,
-        trained.cell.genes,
-        trained.phenotypes,
-        GenotypeColumns.of(trained, options.columns, options.aliases, options.unknown),
-        covariates=dict(options.covariate),
-        with_spread=len(members) > 1,
-        more=() if intervals is None else intervals.column_names(),
-    )
-    table = table.with_column(PREDICTED_BY, predicted_by(members))
-    if intervals is not None:
-        intervals.warn_of_new_genes(table)
-    found = predict_rows(members, table, batch_size=options.batch_size, intervals=intervals)
-    write_table(options.output, table, found)
+    how = GenotypeColumns.of(members[0], options.columns, options.aliases, options.unknown)
+    table = how.read(options.genotypes, members[0].cell.genes, dict(options.covariate))
+    found = predict_table(members, table, batch_size=options.batch_size, intervals=intervals)
+    write_table(options.output, table.frame.assign(**found))
     where = f", means of {len(members)} runs," if len(members) > 1 else ""
     where += f" written to {options.output}" if options.output else ""
     empty = int((~table.is_known).sum())
     left_out = f"; {empty:,} are empty, because the model lacks a gene" if empty else ""
     # A table that is printed stands alone on standard output.
     to = sys.stdout if options.output else sys.stderr
-    reporter(options, file=to)(f"{count(len(table), 'prediction')}{where}{left_out}")
+    reporter(options, file=to)(f"{count(len(table.frame), 'prediction')}{where}{left_out}")
 
 
 def _predict_design(
     options: argparse.Namespace, members: Sequence[Trained], intervals: Intervals | None, ranks: Ranks, output: Path
 ) -> None:
-    from dglcell.prediction.covariates import asked_of, completion_of, wild_type_in
+    from dglcell.prediction.columns import GenotypeColumns
     from dglcell.prediction.design import Design, every_gene, read_genes
-    from dglcell.prediction.predict import Ranking, choose_for_design, fitting_batch_of, predict_design, wild_type_of
+    from dglcell.prediction.predict import Ranking, choose_for_design, fitting_batch_of, predict_design
 
-    known = members[0].cell.genes
+    known, how, given = members[0].cell.genes, GenotypeColumns.of(members[0]), dict(options.covariate)
     design = Design.of(
         every_gene(known) if options.genes is None else read_genes(options.genes, known),
         options.designs[0],
         options.start or 0,
         options.limit,
         activities=options.activity or (),
-        background=wild_type_in(asked_of(members[0]), dict(options.covariate), "give each as --covariate NAME=VALUE"),
-        names=known.names,
-        complete=completion_of(members[0]),
+        background=how.wild_type(known, given),
+        complete=how.complete,
     )
     choose_for_design(members, design, options.precision or PRECISIONS[0])
     if intervals is not None:
@@ -245,9 +232,7 @@ def _predict_design(
     ranking, written = None, count(len(design), "prediction")
     if options.top is not None:
         chosen = options.by or EFFECT, options.top, options.phenotype
-        ranking = Ranking.of(*chosen, members, with_intervals=intervals is not None)
-        if ranking.by == EFFECT:
-            ranking = replace(ranking, wild_type=wild_type_of(members, design, ranking.phenotype))
+        ranking = Ranking.of(members, design, *chosen, with_intervals=intervals is not None)
         written = f"the first {min(options.top, len(design)):,} of {written}"
     to = sys.stdout if options.output else sys.stderr
     report = reporter(options, *[f"{ranks.name}:"] * (ranks.size > 1), file=to)

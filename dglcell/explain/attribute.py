@@ -27,7 +27,7 @@ from dglcell.nn.heads import CHANGED_GENES
 from dglcell.perturbation.attribution import Attribution, Received, attributing
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.rules import PerturbedTensor
-from dglcell.prediction.columns import GenotypeTable
+from dglcell.prediction.predict import batches
 from dglcell.training.checkpoint import Trained
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _batches(model: StrainModel, strains: Strains, size: int | None) -> Iterator
         numbers = rows * max(1, getattr(model.config, "layers", 1)) * getattr(model.config, "hidden", 64) * ROWS_KEPT
         size = int(np.clip(BYTES // max(1, numbers * torch.float64.itemsize), 1, 64))
     first, device = 0, next(model.parameters()).device
-    for batch in GenotypeTable.of(strains).batches(size):
+    for batch in batches(strains.numpy(), size):
         yield first, batch.to(device)
         first += batch.num_strains
 

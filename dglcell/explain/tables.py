@@ -17,7 +17,6 @@ from dglcell.explain.attribute import GRAPH, NOTHING, Attributed, attribute
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import CATALYSES, GENE, REACTION
 from dglcell.graph.vocabulary import Vocabulary
-from dglcell.prediction.columns import GenotypeTable
 from dglcell.prediction.covariates import completion_of
 from dglcell.prediction.predict import predict_rows
 from dglcell.report.drawing import BLUE, DPI, GREY, STYLE, VERMILION, encode, heading, new_figure, shorten
@@ -105,9 +104,7 @@ def _with_computed(
     if complete is None:
         return found
     wild = arrays.with_targets(np.zeros(len(arrays.targets), bool))
-    with_own, with_theirs = (
-        predict_rows(members, GenotypeTable.of(one), batch_size=batch_size) for one in (complete(wild), wild)
-    )
+    with_own, with_theirs = (predict_rows(members, one, batch_size=batch_size) for one in (complete(wild), wild))
     names = [f"predicted_{phenotype}" for phenotype in members[0].phenotypes]
     change = np.stack([with_theirs[name].astype(float) - with_own[name].astype(float) for name in names], axis=1)
     strain, phenotype = np.nonzero(change)
@@ -280,8 +277,7 @@ def explain(members: Sequence[Trained], strains: Strains, batch_size: int | None
     subsets, owners = _subsets_of(strains, places)
     complete = completion_of(members[0])
     subsets = subsets if complete is None else complete(subsets)
-    rows = GenotypeTable.of(subsets)
-    columns = predict_rows(members, rows, batch_size=batch_size)
+    columns = predict_rows(members, subsets, batch_size=batch_size)
     genes, names = ([written(one) for one in some.changes] for some in (strains, subsets))
     tables = []
     for strain, of_strain in enumerate(places):

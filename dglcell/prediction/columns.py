@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -23,14 +23,14 @@ from dglcell.data.changes import (
     read_changes,
 )
 from dglcell.data.sources.config import CsvConfig
-from dglcell.data.sources.guides import SITE, GuideConfig
+from dglcell.data.sources.guides import SITE
+from dglcell.data.sources.text_table import read_rows
 from dglcell.data.strains import Strains
 from dglcell.data.table import STRAINS, IssuesError, Rows
 from dglcell.errors import DataError, GenotypeError, GraphError, did_you_mean, listing
 from dglcell.graph.model_files import SHIPPED
 from dglcell.graph.names import named_aliases
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
-from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.prediction import UNKNOWN
 from dglcell.prediction.covariates import (
     ANOTHER,
@@ -38,11 +38,11 @@ from dglcell.prediction.covariates import (
     Seen,
     added_column,
     asked_of,
-    check_covariates,
+    columns_for,
     completion_of,
-    find_covariates,
-    guide_columns,
+    covariate_number,
     read_covariates,
+    values_of,
     with_covariates,
 )
 from dglcell.training.checkpoint import Trained
@@ -53,45 +53,35 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dglcell")
 
+SYSTEMATIC = "systematic_names"
+"""This column is added where the table of a file calls genes by other names."""
+
+Genotypes = Iterable[Sequence[str] | Mapping[str, float]]
+"""These are strains as lists of deleted genes, or as gene → activity."""
+
 
 @dataclass(frozen=True)
 class GenotypeTable:
-    """Hold the strains of a table."""
+    """Hold the strains of a table's rows, and the rows."""
 
-    #: strains of the rows, with genes of the cell graph and the covariates that the model sees; without a changed gene
-    #: where the cell graph lacks one of them
+    #: the rows as they came, those of a file as text, with the covariates that were given beside them
+    frame: pd.DataFrame
+    #: in order the strains of those rows whose genes the cell graph has, with the covariates that the model sees
     strains: Strains
-    is_known: NDArray[np.bool_]  #: [S] whether the cell graph has all genes of the strain
-    lacking: Sequence[str] = ()  #: the names in each row that the cell graph lacks, separated by ``;``
-    changes: Changes | None = None  #: the genes that the rows change; None of strains that come from no table
-    frame: pd.DataFrame | None = None  #: the rows as text; None of strains that come from no file
+    is_known: NDArray[np.bool_]  #: [rows] whether the cell graph has all genes of a row
+    lacking: Sequence[str]  #: [rows] the names that the cell graph lacks, separated by ``;``
 
-    @classmethod
-    def of(cls, strains: Strains) -> Self:
-        """Return strains whose genes are all in the cell graph."""
-        return cls(strains, np.ones(len(strains), bool))
+    def of_rows(self, values: Sequence[Any] | NDArray[Any], missing: Any) -> NDArray[Any]:
+        """Return values of the strains as values of the rows, with ``missing`` for those without a strain."""
+        column = np.full(len(self.is_known), missing, getattr(values, "dtype", object))
+        column[self.is_known] = values
+        return column
 
-    def __len__(self) -> int:
-        return len(self.strains)
-
-    def record(self, names: tuple[str, ...]) -> Strains:
-        """Return all strains, whose targets have these names; those with genes that the cell lacks change nothing."""
-        assert names == self.strains.names
-        return self.strains
-
-    def batches(self, size: int, worth_sharing: int | None = None) -> Iterator[GenotypeBatch]:
-        """Yield the known strains in order, ``size`` at a time. Shared deletions are not looked for."""
-        known = self.strains.take(np.flatnonzero(self.is_known)).to("cpu")
-        for first in range(0, len(known), size):
-            batch = known.slice(first, min(first + size, len(known)))
-            yield replace(batch.perturbations, most=known.max_deletions)
-
-    def with_column(self, name: str, values: Any) -> GenotypeTable:
-        """Return the table with another column, which it must not have already."""
-        assert self.frame is not None
-        if name in self.frame:
-            raise GenotypeError(f"column '{name}' is there already", do="rename or remove it")
-        return replace(self, frame=self.frame.assign(**{name: values}))
+    def refuse_columns(self, names: Iterable[str]) -> None:
+        """Refuse a table that has a column already which will be added."""
+        for name in names:
+            if name in self.frame:
+                raise GenotypeError(f"the column '{name}' is there already", do="rename or remove it")
 
 
 @dataclass(frozen=True)
@@ -99,25 +89,20 @@ class GenotypeColumns:
     """Describe how the strains of a table are read."""
 
     #: names of the gene columns; a single column may hold several genes, separated by ``;``. Where empty, the columns
-    #: ``gene_1, gene_2, …`` or ``genes``, or else those of ``trained_on``.
+    #: ``gene_1, gene_2, …`` or ``genes``, or else those of the table of the training.
     names: Sequence[str] = ()
-    trained_on: Sequence[str] = ()  #: gene columns of the table that the model was trained on
     aliases: AliasTable = field(default_factory=AliasTable)  #: other names of genes
     unknown: str = UNKNOWN[0]  #: what is done about rows with genes that the cell graph lacks
-    #: columns of activities of the table that the model was trained on, in the order of ``trained_on``, or none
-    activities: Sequence[str] = ()
-    #: covariate → its column in the table that the model was trained on
-    covariates: Mapping[str, str] = field(default_factory=dict)
+    csv: CsvConfig = field(default_factory=CsvConfig)  #: the table that the model was trained on
     #: the covariates that the model sees and strains say. If there are any, a strain need not change a gene.
     seen: Seen = field(default_factory=dict)
     learnt: bool = False  #: whether the model learns what is left of a gene where strains do not say it
-    guides: GuideConfig | None = None  #: columns of guides of the table that the model was trained on
     complete: Completion | None = None  #: adds what simulators compute of strains, where the model sees that
     model: str | None = None  #: metabolic model of the cell, whose names are tried where a gene is unknown
 
     @classmethod
     def of(
-        cls, trained: Trained, names: Sequence[str] = (), aliases: str | None = None, unknown: str = "refuse"
+        cls, trained: Trained, names: Sequence[str] = (), aliases: str | None = None, unknown: str = UNKNOWN[0]
     ) -> Self:
         """Return how tables for a trained model are read; ``aliases`` names other names of genes.
 
@@ -135,19 +120,8 @@ class GenotypeColumns:
         except (DataError, GraphError):
             if aliases:
                 raise
-        return cls(
-            names,
-            csv.genes,
-            aliased,
-            unknown,
-            csv.activities,
-            csv.covariates,
-            asked_of(trained),
-            bool(config.model.activity_from),
-            csv.guides,
-            completion_of(trained),
-            config.cell.model,
-        )
+        seen, complete, learnt = asked_of(trained), completion_of(trained), bool(config.model.activity_from)
+        return cls(names, aliased, unknown, csv, seen, learnt, complete, config.cell.model)
 
     def find(self, header: Sequence[str], where: str) -> tuple[list[str], list[str]]:
         """Return the columns of genes, and those of activities in the same order.
@@ -159,17 +133,17 @@ class GenotypeColumns:
             GenotypeError: there is no gene column, a column that was named is not there, or some gene columns have a
                 column of activities and others do not.
         """
-        names = list(self.names)
+        names, trained_on = list(self.names), self.csv.genes
         if not names and not any(NUMBERED.fullmatch(name) or name == GENES for name in header):
-            names = [name for name in self.trained_on if name in header]
-            if self.seen and not self.trained_on and GENE not in header:
+            names = [name for name in trained_on if name in header]
+            if self.seen and not trained_on and GENE not in header:
                 return [], activity_columns(header, [], where)  # which refuses activities that have no genes
         for name in names:
             if name not in header:
                 do = did_you_mean(name, header, "see `--columns`")
                 raise GenotypeError(f"{where}: no column '{name}'", got=", ".join(header), do=do)
         genes = names or gene_columns(header, where)
-        of_gene = dict(zip(self.trained_on, self.activities, strict=False))
+        of_gene = dict(zip(trained_on, self.csv.activities, strict=False))
         trained = [of_gene.get(gene, f"activity of {gene}") for gene in genes]
         lacking = [name for name in trained if name not in header]
         if len(lacking) == len(trained):
@@ -179,31 +153,90 @@ class GenotypeColumns:
             raise GenotypeError(f"{where}: no column '{lacking[0]}'", got=listing(header), do=do)
         return genes, trained
 
-    def rows_of(self, frame: pd.DataFrame) -> Rows:
-        """Return those columns of a DataFrame that strains are read from, as text."""
-        header = [str(name).strip() for name in frame.columns]
-        genes, activities = self.find(header, STRAINS)
-        seen = chain.from_iterable((self.covariates.get(name, name), name, added_column(name)) for name in self.seen)
-        others = [*seen, *([] if self.guides is None else [*self.guides.columns, SITE])]
-        return Rows.of_frame(frame, [*dict.fromkeys([*genes, *activities, *(set(others) & {*header})])])
+    def read(
+        self,
+        given: Path | pd.DataFrame | Strains | Genotypes,
+        vocabulary: Vocabulary,
+        covariates: Mapping[str, Any] | None = None,
+    ) -> GenotypeTable:
+        """Read strains with the genes of the model's cell graph. Every row is checked before anything is predicted.
 
-    def read(self, rows: Rows, vocabulary: Vocabulary) -> GenotypeTable:
-        """Read the strains of a table with the genes of the model's cell graph.
+        Args:
+            given: a file, as `read_rows` takes it; a DataFrame, in whose index texts are names of strains for messages;
+                lists; or a record.
+            vocabulary: gene vocabulary of the model's cell graph.
+            covariates: covariate → a value for all strains, or one for each; it becomes a column ``covariate_NAME``.
 
         Raises:
-            GenotypeError: columns are missing, or rows are wrong, each of which is named.
+            DataError: the file is no table.
+            GenotypeError: there is no gene column, or a covariate that the model sees is missing or wrong. Or rows have
+                an unknown gene, none, one twice, or no activity. Every wrong row is named.
+            MissingDependencyError: the table is Parquet and pyarrow is not installed.
         """
-        header, where = list(rows.frame.columns), rows.title
+        if isinstance(given, Path):
+            rows: Rows | None = (read := read_rows(given, keep_blank=True))
+            frame = read.frame
+        else:
+            rows, frame = None, _as_frame(given, self.seen)
+        frame = self._with_given(frame, covariates or {})
+        header, where = [str(name).strip() for name in frame.columns], STRAINS if rows is None else rows.title
         genes, activities = self.find(header, where)
-        of_guides = guide_columns(self.seen, self.guides, rows, where)
-        columns = find_covariates(self.seen, [*header, *of_guides], self.covariates, where)
-        numbers, issues = read_covariates(self.seen, rows, columns, of_guides)
+        if rows is None:
+            others = [column for name in self.seen for column in columns_for(name, self.csv)]
+            others += [] if self.csv.guides is None else [*self.csv.guides.columns, SITE]
+            others = [name for name in others if name in header]
+            rows = Rows.of_frame(frame, [*dict.fromkeys([*genes, *activities, *others])])
+        else:
+            rows = replace(rows, frame=frame)
+        table, changes = self._read(rows, genes, activities, vocabulary)
+        table = replace(table, frame=frame)
+        meant = (name for name, gene in changes.meant.items() if gene in vocabulary and name.replace(" ", "") != gene)
+        if isinstance(given, Path) and SYSTEMATIC not in frame and next(meant, None) is not None:
+            named = table.of_rows([";".join(genes) for genes in table.strains.genotypes], "")
+            table = replace(table, frame=frame.assign(**{SYSTEMATIC: named}))
+        return table
+
+    def wild_type(self, vocabulary: Vocabulary, covariates: Mapping[str, Any]) -> Strains | None:
+        """Return a strain that changes no gene, with the covariates of a design, but without what simulators compute.
+
+        There is none where the model sees no covariates and none are given.
+
+        Raises:
+            GenotypeError: as `read` says.
+        """
+        if not self.seen and not covariates:
+            return None
+        return replace(self, complete=None).read([[]], vocabulary, covariates).strains
+
+    def _with_given(self, frame: pd.DataFrame, covariates: Mapping[str, Any]) -> pd.DataFrame:
+        """Return a table with columns of the covariates that are given beside it."""
+        for name, values in covariates.items():
+            if name not in self.seen:
+                known = listing(f"{one} ({values_of(self.seen, one)})" for one in self.seen)
+                what, expected = f"the model does not see a covariate '{name}'", known or "none: the model sees none"
+                raise GenotypeError(what, expected=expected, do=did_you_mean(name, self.seen))
+            if added_column(name) in frame.columns:
+                raise GenotypeError(f"covariate '{name}' is given twice", expected="with the strains, or beside them")
+            if isinstance(values, str) or not np.iterable(values):
+                covariate_number(self.seen, name, values, ANOTHER)  # the same for all rows, so that it is refused once
+                values = [values] * len(frame)
+            if len(values) != len(frame):
+                what, got = f"covariate '{name}' does not fit the strains", f"{len(values):,} values"
+                expected = "one value for each strain, or one for all"
+                raise GenotypeError(what, got=f"{got} for {len(frame):,} strains", expected=expected)
+            frame = frame.assign(**{added_column(name): list(values)})
+        return frame
+
+    def _read(
+        self, rows: Rows, genes: Sequence[str], activities: Sequence[str], vocabulary: Vocabulary
+    ) -> tuple[GenotypeTable, Changes]:
+        numbers, issues = read_covariates(self.seen, rows, self.csv)
         changes = read_changes(rows, genes, activities, self.aliases, vocabulary, may_be_empty=bool(self.seen))
         unknown = changes.unknown_issues(vocabulary)
         if unknown and self.model in SHIPPED:  # reading it takes a second
             aliases = self.aliases.joined(named_aliases(self.model)[0])
-            return replace(self, aliases=aliases, model=None).read(rows, vocabulary)
-        issues = [*changes.issues, *issues, *(unknown if self.unknown == "refuse" else [])]
+            return replace(self, aliases=aliases, model=None)._read(rows, genes, activities, vocabulary)
+        issues = [*changes.issues, *issues, *(unknown if self.unknown == UNKNOWN[0] else [])]
         if issues:
             text = " ".join(issue.what for issue in issues)
             kinds = {"unknown gene": "`dglcell graph describe RUN --names` lists the genes of the model"}
@@ -213,7 +246,7 @@ class GenotypeColumns:
         found, row_of = vocabulary.indices(changes.names)[changes.genes], changes.row_of
         is_known = np.bincount(row_of[found < 0], minlength=len(rows)) == 0
         kept = is_known[row_of]
-        offsets = np.concatenate([[0], np.cumsum(changes.numbers * is_known)])
+        offsets = np.concatenate([[0], np.cumsum(changes.numbers[is_known])])
         strains = Strains(vocabulary.names, found[kept].astype(np.int32), offsets)
         lacking = [""] * len(is_known)
         for row in np.flatnonzero(~is_known).tolist():
@@ -224,49 +257,13 @@ class GenotypeColumns:
             strains = replace(strains, activities=left[kept])
             if (most := left[kept].max(initial=0)) > STRONGEST:
                 said = "%s: activities up to %g look like percent: 1 is the wild type, and 0.3 a knock-down to 30 %%"
-                log.warning(said, where, most)
-        strains = with_covariates(strains, self.seen, np.transpose(numbers) if len(numbers) else [])
-        return GenotypeTable(strains if self.complete is None else self.complete(strains), is_known, lacking, changes)
+                log.warning(said, rows.title, most)
+        strains = with_covariates(strains, self.seen, numbers[is_known])
+        strains = strains if self.complete is None else self.complete(strains)
+        return GenotypeTable(rows.frame, strains, is_known, lacking), changes
 
 
-Genotypes = Iterable[Sequence[str] | Mapping[str, float]]
-"""These are strains as lists of deleted genes, or as gene → activity."""
-
-
-def read_strains(
-    strains: Genotypes | pd.DataFrame | Strains,
-    covariates: Mapping[str, Any],
-    how: GenotypeColumns,
-    vocabulary: Vocabulary,
-) -> tuple[pd.DataFrame, GenotypeTable]:
-    """Read strains to predict.
-
-    Args:
-        strains: lists, a DataFrame, in whose index texts are names of strains for messages, or a record.
-        covariates: covariate → a value for all strains, or one for each.
-        vocabulary: gene vocabulary of the model's cell graph.
-
-    Returns:
-        The strains as a DataFrame, and what was read.
-
-    Raises:
-        GenotypeError: strains cannot be predicted.
-    """
-    frame = _as_frame(strains, how)
-    check_covariates(how.seen, covariates)
-    for name, values in covariates.items():
-        if added_column(name) in frame.columns:
-            raise GenotypeError(f"covariate '{name}' is given twice", expected="with the strains, or beside them")
-        one = isinstance(values, str) or not np.iterable(values)
-        given = [values] * len(frame) if one else list(values)
-        if len(given) != len(frame):
-            what, expected = f"covariate '{name}' does not fit the strains", "one value for each strain, or one for all"
-            raise GenotypeError(what, got=f"{len(given):,} values for {len(frame):,} strains", expected=expected)
-        frame = frame.assign(**{added_column(name): given})
-    return frame, how.read(how.rows_of(frame), vocabulary)
-
-
-def _as_frame(strains: Genotypes | pd.DataFrame | Strains, how: GenotypeColumns) -> pd.DataFrame:
+def _as_frame(strains: pd.DataFrame | Strains | Genotypes, seen: Seen) -> pd.DataFrame:
     import pandas as pd
 
     given: Any = strains
@@ -288,5 +285,5 @@ def _as_frame(strains: Genotypes | pd.DataFrame | Strains, how: GenotypeColumns)
         ]
         columns |= {f"activity_{k + 1}": [of[k] if k < len(of) else None for of in left] for k in range(width)}
     if isinstance(given, Strains):
-        columns |= {added_column(name): given.shown(name) for name in how.seen if name in given.covariates}
+        columns |= {added_column(name): given.shown(name) for name in seen if name in given.covariates}
     return pd.DataFrame(columns)

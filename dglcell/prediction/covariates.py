@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dglcell.data.changes import number_of
 from dglcell.data.columns import COVARIATE, Column
 from dglcell.data.sources import Computed, cache_folder
+from dglcell.data.sources.config import CsvConfig
 from dglcell.data.sources.guides import SITE, GuideConfig
 from dglcell.data.sources.source import Work
 from dglcell.data.strains import Strains
@@ -69,63 +70,44 @@ def added_column(covariate: str) -> str:
     return f"covariate_{covariate}"
 
 
+def columns_for(covariate: str, csv: CsvConfig) -> list[str]:
+    """Return the columns that may hold a covariate, named as in training, by its own name, or as it was given."""
+    return [*dict.fromkeys([csv.covariates.get(covariate, covariate), covariate, added_column(covariate)])]
+
+
 def values_of(seen: Seen, covariate: str, first: Iterable[str] = ()) -> str:
     """Return in words which values a covariate may have, some of them ``first``."""
     categories = dict.fromkeys([*first, *seen[covariate]])
     return f"one of {listing(categories)}" if categories else "a finite number"
 
 
-def check_covariates(seen: Seen, given: Iterable[str]) -> None:
-    """Refuse covariates that a model does not see."""
-    for name in given:
-        if name not in seen:
-            expected = listing(f"{known} ({values_of(seen, known)})" for known in seen) or "none: the model sees none"
-            what = f"the model does not see a covariate '{name}'"
-            raise GenotypeError(what, expected=expected, do=did_you_mean(name, seen))
-
-
-def find_covariates(seen: Seen, header: Sequence[str], trained_on: Mapping[str, str], where: str) -> list[str]:
-    """Return the columns of a table with the covariates that a model sees, in its order.
+def read_covariates(seen: Seen, rows: Rows, csv: CsvConfig) -> tuple[NDArray[np.float32], list[Issue]]:
+    """Return what `covariate_number` returns of the C covariates of all rows, [S, C], and what is wrong with them.
 
     Args:
-        trained_on: covariate → its column in the table that the model was trained on.
-        where: the place of the table, for the message.
+        csv: the table that the model was trained on.
 
     Raises:
-        GenotypeError: a covariate has no column, or several.
+        GenotypeError: a covariate has no column, or several; or sequences of guides are no sequences.
     """
-    found = []
-    otherwise = (
-        "add such a column, or give one value for all: `--covariate NAME=VALUE`, in Python `covariates={NAME: VALUE}`"
-    )
-    for name in seen:
-        known = list(dict.fromkeys([trained_on.get(name, name), name, added_column(name)]))
+    import pandas as pd
+
+    guides = _of_guides(seen, csv.guides, rows)
+    header = [*rows.frame.columns, *guides]
+    numbers, issues = np.zeros((len(rows), len(seen)), np.float32), list[Issue]()
+    do = "add such a column, or give one value for all: `--covariate NAME=VALUE`, in Python `covariates={NAME: VALUE}`"
+    for place, name in enumerate(seen):
+        known = columns_for(name, csv)
         there = [column for column in known if column in header]
         if len(there) != 1:
             are = "several columns are" if there else "no column is"
             raise GenotypeError(
-                f"{where}: {are} the covariate '{name}', which the model sees",
+                f"{rows.title}: {are} the covariate '{name}', which the model sees",
                 got=listing(there or header),
                 expected=f"a column {' or '.join(known)} with {values_of(seen, name)} in each row",
-                do="keep one of them" if there else did_you_mean(name, header, otherwise),
+                do="keep one of them" if there else did_you_mean(name, header, do),
             )
-        found += there
-    return found
-
-
-def read_covariates(
-    seen: Seen, rows: Rows, columns: Sequence[str], guides: Mapping[str, Sequence[object]]
-) -> tuple[list[NDArray[np.float32]], list[Issue]]:
-    """Return the covariates of the rows of a table as `covariate_number` does, and what is wrong with them.
-
-    Args:
-        columns: the columns of the covariates, in their order; some may be those of ``guides``.
-    """
-    import pandas as pd
-
-    numbers, issues = [], list[Issue]()
-    for name, column in zip(seen, columns, strict=True):
-        codes, distinct = pd.factorize(np.array(guides.get(column, rows.frame.get(column)), dtype=object))
+        codes, distinct = pd.factorize(np.array(guides.get(there[0], rows.frame.get(there[0])), dtype=object))
         values, wrong = [], dict[str, list[int]]()
         for code, value in enumerate(distinct):
             try:
@@ -134,23 +116,20 @@ def read_covariates(
                 values.append(np.nan)
                 wrong[in_one_line(error)] = np.flatnonzero(codes == code).tolist()
         issues += rows.issues(wrong)
-        numbers.append(np.array([*values, NEW_NUMBER], np.float32)[codes])  # the last one is of missing values
+        numbers[:, place] = np.array([*values, NEW_NUMBER], np.float32)[codes]  # the last one is of missing values
     return numbers, issues
 
 
-def guide_columns(seen: Seen, guides: GuideConfig | None, rows: Rows, where: str) -> dict[str, Sequence[object]]:
+def _of_guides(seen: Seen, guides: GuideConfig | None, rows: Rows) -> dict[str, Sequence[object]]:
     """Return the covariates of the guides of a table, as far as the model sees them.
 
     There are none where the training or the table has no guides, or the table has the covariates themselves.
-
-    Raises:
-        GenotypeError: sequences of guides are no sequences.
     """
     if guides is None or SITE in rows.frame or not {*guides.columns} <= {*rows.frame}:
         return {}
     known = {*seen.get(SITE, ())}
     try:
-        found = guides.covariates(rows.frame[guides.columns].to_numpy().tolist(), where, seen.get(SITE, ()))
+        found = guides.covariates(rows.frame[guides.columns].to_numpy().tolist(), rows.title, seen.get(SITE, ()))
     except DataError as error:
         raise GenotypeError(str(error)) from error
     columns: dict[str, Sequence[object]] = {name: values.tolist() for name, values in found.items() if name in seen}
@@ -190,32 +169,8 @@ def covariate_number(seen: Seen, covariate: str, value: object, otherwise: str |
     )
 
 
-def with_covariates(strains: Strains, seen: Seen, numbers_SC: ArrayLike) -> Strains:
+def with_covariates(strains: Strains, seen: Seen, numbers_SC: NDArray[np.float32]) -> Strains:
     """Return strains with what `covariate_number` returns of each, [S, C], for the C covariates that a model sees."""
-    numbers = np.asarray(numbers_SC, np.float32).reshape(len(strains), len(seen))
     columns = (Column(COVARIATE, name, tuple(categories)) for name, categories in seen.items())
-    found: dict[Column, NDArray[np.float32]] = dict(zip(columns, numbers.T.copy(), strict=True))
+    found = dict(zip(columns, numbers_SC.T.copy(), strict=True))
     return strains.with_(columns={**strains.columns, **found}).with_covariates(seen)
-
-
-def wild_type_in(seen: Seen, given: Mapping[str, object], do: str) -> Strains:
-    """Return one strain that changes no gene, with the covariates of all strains of a design.
-
-    Args:
-        given: covariate → value.
-        do: how covariates are given, for the message.
-
-    Raises:
-        GenotypeError: a covariate is missing, or not seen, or has a wrong value.
-    """
-    check_covariates(seen, given)
-    lacking = [name for name in seen if name not in given]
-    if lacking:
-        raise GenotypeError(
-            f"strains need the covariate '{lacking[0]}', which the model sees",
-            got=listing(f"{name}={value}" for name, value in given.items()) or "no covariate",
-            expected=", ".join(f"{name}: {values_of(seen, name)}" for name in lacking),
-            do=do,
-        )
-    numbers = [covariate_number(seen, name, given[name], ANOTHER) for name in seen]
-    return with_covariates(Strains.from_indices((), [()]), seen, [numbers])

@@ -6,13 +6,12 @@ import functools
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from dglcell.data.changes import activity_of
@@ -22,7 +21,6 @@ from dglcell.files.atomic import CONTROL, canonical_hash
 from dglcell.files.parquet import named
 from dglcell.graph.model_files import is_no_gene
 from dglcell.graph.vocabulary import Vocabulary
-from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.prediction import KINDS
 from dglcell.prediction.covariates import Completion, added_column
 
@@ -46,7 +44,6 @@ class Design:
     activities: tuple[float, ...] = ()  #: what may be left of a gene; all genes are deleted where there are none
     #: a strain that changes no gene, with the covariates of all strains; None where there are none
     background: Strains | None = None
-    names: tuple[str, ...] = ()  #: names of the cell graph's genes, where simulators compute columns
     #: adds what simulators compute of strains; None where the model sees nothing of that kind
     complete: Completion | None = None
 
@@ -60,7 +57,6 @@ class Design:
         *,
         activities: Sequence[float] = (),
         background: Strains | None = None,
-        names: tuple[str, ...] = (),
         complete: Completion | None = None,
     ) -> Design:
         """Make the design of all combinations of ``genes``, or of ``limit`` of them from number ``start``.
@@ -83,19 +79,10 @@ class Design:
             what, do = f"`--start` lies behind the last of the {kind}", "start earlier, or list more genes"
             raise GenotypeError(what, got=f"{start:,}", expected=f"0 … {total - 1:,}", do=do)
         stop = total if limit is None else min(total, start + limit)
-        return cls(tuple(genes), size, start, stop, left, background, names, complete)
+        return cls(tuple(genes), size, start, stop, left, background, complete)
 
     def __len__(self) -> int:
         return self.stop - self.start
-
-    def part(self, first: int, last: int) -> Design:
-        """Return the strains from ``first`` to before ``last``, counted from the design's own first."""
-        return replace(self, start=self.start + first, stop=self.start + last)
-
-    @property
-    def is_known(self) -> NDArray[np.bool_]:
-        """Return whether the cell graph has all genes of each strain, which it has."""
-        return np.ones(len(self), bool)
 
     def describe(self) -> dict[str, Any]:
         """Describe in plain containers which strains these are, given the cell graph, and in which order."""
@@ -107,21 +94,9 @@ class Design:
             more["covariates"] = self._covariates
         return {"design_sha256": sha256, **about, **more}
 
-    def strains(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    def genes_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the [n, K] gene indices of the strains with these numbers, counted from 0 over the whole design."""
-        return np.asarray(self.genes, np.int64)[self._positions(numbers // self._choices)]
-
-    def left(self, numbers: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the [n, K] activities of the genes of the strains with these numbers."""
-        if not self.activities:
-            return np.zeros((len(numbers), self.size), np.float32)
-        places = len(self.activities) ** np.arange(self.size - 1, -1, -1)
-        digits = numbers[:, None] // places % len(self.activities)
-        return np.asarray(self.activities, np.float32)[digits]
-
-    @property
-    def _choices(self) -> int:
-        return max(1, len(self.activities)) ** self.size
+        return np.asarray(self.genes, np.int64)[self._positions(numbers // max(1, len(self.activities)) ** self.size)]
 
     def _positions(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the [n, K] positions of the strains' genes in the list of genes.
@@ -143,29 +118,39 @@ class Design:
             left = found - 1
         return positions
 
-    def record(self, names: tuple[str, ...]) -> Strains:
-        """Return all strains, whose targets have these names."""
-        return self.chosen(np.arange(len(self)), names)
+    def strains(self, first: int, last: int, names: tuple[str, ...]) -> Strains:
+        """Return the strains from ``first`` to before ``last``, counted from the design's own first.
 
-    def chosen(self, which: NDArray[np.integer], names: tuple[str, ...]) -> Strains:
-        """Return some strains, counted from the design's own first, whose targets have these names."""
-        numbers = self.start + which.astype(np.int64)
-        left = self.left(numbers).reshape(-1) if self.activities else None
+        Args:
+            names: names of the cell graph's genes.
+        """
+        numbers = np.arange(self.start + first, self.start + last)
+        left = None
+        if self.activities:
+            places = len(self.activities) ** np.arange(self.size - 1, -1, -1)
+            digits = numbers[:, None] // places % len(self.activities)
+            left = np.asarray(self.activities, np.float32)[digits].reshape(-1)
         found = {} if self.background is None else self.background.columns
         columns = {column: np.repeat(values, len(numbers), axis=0) for column, values in found.items()}
         offsets = np.arange(len(numbers) + 1) * self.size
-        made = Strains(names, self.strains(numbers).reshape(-1), offsets, columns, activities=left)
+        made = Strains(names, self.genes_of(numbers).reshape(-1), offsets, columns, activities=left)
         return made if self.complete is None else self.complete(made)
 
-    def columns(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return the columns ``gene_1`` …, dictionary-encoded, ``activity_1`` … and ``covariate_<name>``."""
-        numbers = np.arange(self.start, self.stop)
-        found = {f"gene_{k + 1}": named(column, names) for k, column in enumerate(self.strains(numbers).T)}
+    def wild_type(self, names: tuple[str, ...]) -> Strains:
+        """Return the wild type with the covariates of the strains; ``names`` are those of the cell graph's genes."""
+        one = self.background or Strains.from_indices(names, [()])
+        return one if self.complete is None else self.complete(one)
+
+    def columns(self, strains: Strains) -> dict[str, Any]:
+        """Return the columns ``gene_1`` …, dictionary-encoded, ``activity_1`` … and ``covariate_<name>`` of strains."""
+        by_gene = strains.targets.reshape(-1, self.size).T
+        found = {f"gene_{k + 1}": named(column, strains.names) for k, column in enumerate(by_gene)}
         if self.activities:
-            found |= {f"activity_{k + 1}": column for k, column in enumerate(self.left(numbers).T)}
+            left = strains.left().reshape(-1, self.size).T
+            found |= {f"activity_{k + 1}": column for k, column in enumerate(left)}
         for name, value in self._covariates.items():
-            same = np.zeros(len(self), np.int64)
-            column = named(same, (value,)) if isinstance(value, str) else np.full(len(self), value, np.float32)
+            same = np.zeros(len(strains), np.int64)
+            column = named(same, (value,)) if isinstance(value, str) else np.full(len(same), value, np.float32)
             found[added_column(name)] = column
         return found
 
@@ -173,50 +158,6 @@ class Design:
     def _covariates(self) -> dict[str, str | float]:
         one = self.background
         return {} if one is None else {name: one.shown(name).tolist()[0] for name in one.covariates}
-
-    def batches(self, size: int, worth_sharing: int | None = None) -> Iterator[GenotypeBatch]:
-        """Yield the strains in order.
-
-        A model may compute once what the strains of a batch have in common, so batches can end where their common
-        genes do. Where a batch ends, and what its strains share, depends on where it begins alone.
-
-        Args:
-            size: most strains in a batch.
-            worth_sharing: batches are not cut for genes that fewer strains have in common; they are never cut where
-                None.
-
-        Yields:
-            Batches that name the genes that all of their strains have in common, K − 1 genes at most.
-        """
-        first = self.start
-        while first < self.stop:
-            number, shared = self._next_batch(first, size, worth_sharing)
-            numbers = np.arange(first, first + number)
-            genes = torch.from_numpy(self.strains(numbers)).reshape(-1)
-            left = torch.from_numpy(self.left(numbers)).reshape(-1) if self.activities else None
-            seen = None if self.background is None else self.background.to("cpu").perturbations.covariates
-            covariates = None if seen is None else seen.expand(number, -1)
-            if self.complete is not None:
-                covariates = self.chosen(numbers - self.start, self.names).to("cpu").perturbations.covariates
-            offsets = torch.arange(number + 1) * self.size
-            yield GenotypeBatch(genes, offsets, self.size, left, shared, covariates=covariates)
-            first += number
-
-    def _next_batch(self, first: int, size: int, worth_sharing: int | None) -> tuple[int, tuple[int, ...]]:
-        """Return how many strains the batch that begins with number ``first`` has, and the genes that they share."""
-        size = min(size, self.stop - first)
-        if worth_sharing is None or self.activities:  # Weakened genes are not shared.
-            return size, ()
-        positions = self._positions(np.array([first]))[0].tolist()
-        count = len(self.genes)
-        for length in range(self.size - 1, 0, -1):
-            if math.comb(count - 1 - positions[length - 1], self.size - length) >= worth_sharing:
-                # Combinations behind the last one that begins with these genes.
-                behind = sum(math.comb(count - 1 - p, self.size - i) for i, p in enumerate(positions[:length]))
-                rest = min(self.stop, math.comb(count, self.size) - behind) - first
-                # As few batches as may be, of about the same size.
-                return math.ceil(rest / math.ceil(rest / size)), tuple(self.genes[p] for p in positions[:length])
-        return size, ()
 
 
 @functools.lru_cache(maxsize=8)

@@ -15,13 +15,12 @@ from dglcell.data.config import ALIKE_EVERYWHERE
 from dglcell.data.strains import Strains
 from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import CheckpointError, ConfigError, count, listing
-from dglcell.prediction.columns import GenotypeTable
 from dglcell.prediction.design import Design
 from dglcell.prediction.table import predicted_column, prediction_columns, spread_column
 from dglcell.report.run_files import read_predictions
 from dglcell.runs.directory import MEND, RunDirectory
 from dglcell.training.checkpoint import Trained
-from dglcell.uncertainty.calibration import Calibration, interval_columns, probability_column
+from dglcell.uncertainty.calibration import Calibration
 from dglcell.uncertainty.conformal import check_coverage, conformal_quantile
 
 log = logging.getLogger("dglcell")
@@ -62,12 +61,6 @@ class Intervals:
                 conformal_quantile(one.scores, coverage)
         return cls(calibration, coverage)
 
-    def column_names(self) -> list[str]:
-        """Return the names of the columns that `columns` adds."""
-        named = self.calibration.phenotypes.items()
-        classes = [probability_column(name) for name, one in named if one.kind == CLASSIFICATION]
-        return [*classes, *(end for name, one in named if one.kind != CLASSIFICATION for end in interval_columns(name))]
-
     def columns(self, strains: Strains, predicted: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Return the columns of `Calibration.columns`, given those of `prediction_columns`."""
         names = self.calibration.phenotypes
@@ -75,16 +68,15 @@ class Intervals:
         spread = {name: predicted[spread_column(name)] for name in names if spread_column(name) in predicted}
         return self.calibration.columns(strains, values, spread, self.coverage)
 
-    def warn_of_new_genes(self, rows: GenotypeTable | Design) -> None:
+    def warn_of_new_genes(self, rows: Strains | Design) -> None:
         """Say which strains have more genes that training never changed than any validation strain has."""
-        known, most = self.calibration.training, self.calibration.most_new
+        new, most = self.calibration.training == 0, self.calibration.most_new
         if isinstance(rows, Design):
-            new = int((known[list(rows.genes)] == 0).sum())
-            beyond, what = min(new, rows.size) > most, f"strains with {count(new, 'gene')} of the design"
+            number = int(new[list(rows.genes)].sum())
+            beyond, what = min(number, rows.size) > most, f"strains with {count(number, 'gene')} of the design"
         else:
-            of_strain = np.repeat(np.arange(len(rows)), rows.strains.num_deletions)
-            strains = np.bincount(of_strain, known[rows.strains.targets] == 0, len(rows)) > most
-            beyond, what = bool(strains.any()), count(int(strains.sum()), "strain")
+            strains = int((rows.total(new[rows.targets]) > most).sum())
+            beyond, what = strains > 0, count(strains, "strain")
         if beyond:
             log.warning(
                 "%s: the intervals may be too narrow, because training has never changed these genes, and no strain "

@@ -21,7 +21,7 @@ from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, listing
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.metrics import ResultRow, rows_of
-from dglcell.prediction.columns import GenotypeColumns, GenotypeTable, read_strains
+from dglcell.prediction.columns import GenotypeColumns
 from dglcell.prediction.covariates import asked_of
 from dglcell.prediction.predict import predict_rows
 from dglcell.prediction.table import predicted_by, predicted_column
@@ -58,7 +58,7 @@ def rows_on(
     if empty:
         do = "evaluate on another experiment or phenotype, or choose other strains with keys of `data.source`"
         raise DataError(f"no strain of '{name}' that is left has a measured {' or '.join(empty)}", do=do)
-    read = read_strains(strains, {}, GenotypeColumns.of(trained), trained.cell.genes)[1]
+    read = GenotypeColumns.of(trained).read(strains, trained.cell.genes).strains
     labels = {one: strains.phenotypes[column] for one, column in measured.items()}
     rows, pairs = [], list(zip(members, directories, strict=True))
     for way in (NETWORK, ENSEMBLE):
@@ -70,13 +70,13 @@ def rows_on(
     for phenotype, models in kept_baselines(directory, trained.cell).models.items():
         for baseline, model in models.items() if phenotype in measured else ():
             with suppress(DataError):  # it knows deletions alone, and the strains have activities
-                predicted = {name: model.predict(read.strains)}
+                predicted = {name: model.predict(read)}
                 rows += rows_of(baseline, phenotype, None, predicted, {name: labels[phenotype]}, is_baseline=True)
     return rows
 
 
 def measured_rows(
-    members: Sequence[Trained], read: GenotypeTable, labels: Mapping[str, NDArray[Any]], part: str = ""
+    members: Sequence[Trained], read: Strains, labels: Mapping[str, NDArray[Any]], part: str = ""
 ) -> list[ResultRow]:
     """Return metrics of the mean prediction, a row for each phenotype of the model that has ``labels``."""
     found, rows = predict_rows(members, read), list[ResultRow]()

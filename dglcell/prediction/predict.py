@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, did_you_mean
 from dglcell.files.atomic import atomic_file, sha256_file
 from dglcell.files.parquet import import_pyarrow, named
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.machine.processor import ALONE, Ranks
 from dglcell.models.cell_model import CellModel
+from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.prediction import EFFECT, UNCERTAIN
 from dglcell.prediction.columns import GenotypeTable
 from dglcell.prediction.design import Design
@@ -47,13 +50,20 @@ class Ranking:
     by: str
     top: int
     phenotype: str  #: phenotype whose predictions are compared
-    wild_type: float = 0.0  #: what is predicted for the wild type with the covariates of the design
+    wild_type: float = 0.0  #: what is predicted for the wild type of the design, 0 where no model has a value
 
     @classmethod
     def of(
-        cls, by: str, top: int, phenotype: str | None, members: Sequence[Trained], *, with_intervals: bool = False
+        cls,
+        members: Sequence[Trained],
+        design: Design,
+        by: str,
+        top: int,
+        phenotype: str | None = None,
+        *,
+        with_intervals: bool = False,
     ) -> Ranking:
-        """Make a ranking of what models predict, whose ``wild_type`` is 0.
+        """Make a ranking of what models predict of a design.
 
         Args:
             phenotype: phenotype to compare; may be None where the models predict only one.
@@ -72,7 +82,11 @@ class Ranking:
         if by == UNCERTAIN and len(members) == 1 and not with_intervals:
             do = "give the folder of an experiment with several, or add `--interval 0.9`"
             raise ConfigError(f"`--by {by}` requires several seeds or intervals", got="one run", do=do)
-        return cls(by, top, phenotype or known[0])
+        made, wild_type = cls(by, top, phenotype or known[0]), design.wild_type(members[0].cell.genes.names)
+        if by != EFFECT:
+            return made
+        found = predict_rows(members, wild_type)[predicted_column(made.phenotype)]
+        return replace(made, wild_type=float(np.nan_to_num(found[0])))
 
     def first(self, table: Any) -> Any:
         """Return the first ``top`` rows of a pyarrow table, in order; of equal rows the earlier comes first."""
@@ -102,9 +116,6 @@ class Ranking:
         yield merged
 
 
-Rows = GenotypeTable | Design
-"""These are strains to predict, which have numbers and can be cut into batches."""
-
 WORTH_SHARING = 200
 """Strains that must have deletions in common for these deletions to be computed first, and once."""
 
@@ -133,51 +144,101 @@ def choose_for_design(members: Sequence[Trained], design: Design, precision: str
             raise ConfigError(what, got=got, do="leave --precision out")
 
 
+def batches(strains: Strains, size: int, worth_sharing: int | None = None) -> Iterator[GenotypeBatch]:
+    """Yield strains in order, ``size`` at a time.
+
+    A model may compute once what the strains of a batch have in common, so batches can end where their common genes do.
+
+    Args:
+        worth_sharing: batches are not cut for first genes that fewer neighbouring strains have in common; they are
+            never cut where None, and where genes are weakened.
+
+    Yields:
+        Batches that name the genes that all of their strains have in common, K − 1 genes at most.
+    """
+    here, number, ends = strains.to("cpu"), len(strains), list[tuple[int, NDArray[np.int64]]]()
+    if worth_sharing is not None and number and strains.activities is None:
+        genes_SK = strains.targets.reshape(number, -1)
+        for length in range(genes_SK.shape[1] - 1, 0, -1):
+            differ = (genes_SK[1:, :length] != genes_SK[:-1, :length]).any(axis=1)
+            ends.append((length, np.concatenate([[0], np.flatnonzero(differ) + 1, [number]])))
+    first = 0
+    while first < number:
+        last, shared = min(first + size, number), tuple[int, ...]()
+        for length, bounds in ends:
+            after = int(np.searchsorted(bounds, first, side="right"))
+            rest = int(bounds[after]) - first
+            if worth_sharing is not None and bounds[after] - bounds[after - 1] >= worth_sharing:
+                # As few batches as may be, of about the same size.
+                last = first + math.ceil(rest / math.ceil(rest / size))
+                shared = tuple(genes_SK[first, :length].tolist())
+                break
+        yield replace(here.slice(first, last).perturbations, most=here.max_deletions, shared=shared)
+        first = last
+
+
 def predict_rows(
     members: Sequence[Trained],
-    rows: Rows,
+    strains: Strains,
     *,
     batch_size: int | None = None,
-    worth_sharing: int = WORTH_SHARING,
+    worth_sharing: int | None = None,
     intervals: Intervals | None = None,
 ) -> dict[str, NDArray[Any]]:
     """Predict strains by one or several models.
 
     Args:
         members: the models, on the device where this runs.
+        strains: in numpy, with genes of the cell graph and the covariates that the models see.
         batch_size: strains per forward pass; as many as fit into memory where None.
-        worth_sharing: strains that must have deletions in common for these to be computed once, where models can.
+        worth_sharing: as for `batches`, where models compute once what strains share.
         intervals: what makes intervals of predictions; there are none where None.
 
     Returns:
-        The columns of `prediction_columns`, and those of intervals, with NaN for rows of a table whose genes the cell
-        graph lacks.
+        The columns of `prediction_columns`, and those of intervals.
     """
     phenotypes = members[0].phenotypes
-    every = rows.record(members[0].cell.genes.names)
-    known = rows.is_known
-    predicted_RST = np.full((len(members), len(rows), len(phenotypes)), np.nan, np.float32)
+    predicted_RST = np.full((len(members), len(strains), len(phenotypes)), np.nan, np.float32)
     for member, predicted_ST in zip(members, predicted_RST, strict=True):
         chosen = [member.predicts(phenotype) for phenotype in phenotypes]
-        if any(one.weight < 1 for one in chosen) and known.any():
+        if any(one.weight < 1 for one in chosen) and len(strains):
             size = batch_size or fitting_batch_of([member])
-            predicted_ST[known] = _predict_by_model(member, rows, size, worth_sharing)
+            predicted_ST[:] = _predict_by_model(member, strains, size, worth_sharing)
         for t, one in enumerate(chosen):
-            if one.baseline is not None:
-                of_baseline = one.baseline.predict(every.take(np.flatnonzero(known)))
-                predicted_ST[known, t] = mixed(predicted_ST[known, t], of_baseline, one.weight)
+            if one.baseline is not None and len(strains):
+                predicted_ST[:, t] = mixed(predicted_ST[:, t], one.baseline.predict(strains), one.weight)
     columns = prediction_columns(phenotypes, predicted_RST)
-    return columns if intervals is None else columns | intervals.columns(every, columns)
+    return columns if intervals is None else columns | intervals.columns(strains, columns)
+
+
+def predict_table(
+    members: Sequence[Trained],
+    table: GenotypeTable,
+    *,
+    batch_size: int | None = None,
+    intervals: Intervals | None = None,
+) -> dict[str, Any]:
+    """Return the column ``predicted_by`` and those of `predict_rows` for each row of a table, NaN without a strain.
+
+    Raises:
+        GenotypeError: the table has such a column already.
+    """
+    nothing = predict_rows(members, table.strains.take(np.arange(0)), intervals=intervals)
+    table.refuse_columns([PREDICTED_BY, *nothing])
+    if intervals is not None:
+        intervals.warn_of_new_genes(table.strains)
+    found = predict_rows(members, table.strains, batch_size=batch_size, intervals=intervals)
+    return {PREDICTED_BY: predicted_by(members)} | {name: table.of_rows(of, np.nan) for name, of in found.items()}
 
 
 @torch.inference_mode()
-def _predict_by_model(member: Trained, rows: Rows, batch_size: int, worth_sharing: int) -> NDArray[np.float32]:
-    """Return a run's own model's predictions of the known strains, [n, T] in original units, in one transfer from the
-    device.
-    """
+def _predict_by_model(
+    member: Trained, strains: Strains, batch_size: int, worth_sharing: int | None
+) -> NDArray[np.float32]:
+    """Return a run's own model's predictions, [S, T] in original units, in one transfer from the device."""
     device = _device(member)
-    batches = rows.batches(batch_size, worth_sharing if member.model.shares_deletions else None)
-    found = predict_batches(member.model, (batch.to(device, non_blocking=True) for batch in batches))
+    cut = batches(strains, batch_size, worth_sharing if member.model.shares_deletions else None)
+    found = predict_batches(member.model, (batch.to(device, non_blocking=True) for batch in cut))
     predicted = torch.cat([one.phenotypes.float() for one in found])
     return member.normaliser.to(device).restore(predicted).cpu().numpy()
 
@@ -224,27 +285,29 @@ def predict_design(
     Raises:
         DataError: the folder has parts of another model or design, or damaged ones.
     """
+    genes = members[0].cell.genes
     predict = functools.partial(
         predict_rows, members, batch_size=batch_size, worth_sharing=worth_sharing, intervals=intervals
     )
     if design.activities:
-        predict(design.part(0, 1))  # A model that refuses activities does so before a folder of parts is made.
+        predict(
+            design.strains(0, 1, genes.names)
+        )  # A model that refuses activities does so before a folder of parts is made.
     about = _describe(members, intervals) | design.describe()
     if ranking is not None:  # what the order depends on beside the predictions
         about |= {"by": ranking.by, "top": ranking.top, "phenotype": ranking.phenotype}
     if (choices := getattr(members[0].model, "choices", None)) is not None and choices.half:
         about["differences"] = "bfloat16"
     pa, _ = import_pyarrow()
-    genes, began, total = members[0].cell.genes, time.perf_counter(), len(design)
+    began, total = time.perf_counter(), len(design)
 
     def make(first: int, last: int) -> Any:
-        rows = design.part(first, last)
-        same = np.zeros(len(rows), np.int64)
-        texts = rows.columns(genes.names) | {PREDICTED_BY: named(same, (predicted_by(members),))}
-        table = pa.table(texts | predict(rows))
+        strains = design.strains(first, last, genes.names)
+        by = named(np.zeros(len(strains), np.int64), (predicted_by(members),))
+        table = pa.table(design.columns(strains) | {PREDICTED_BY: by} | predict(strains))
         return table if ranking is None else ranking.first(table)
 
-    choose = functools.partial(_rows_of_a_part, design, predict, batch_size, ranks)
+    choose = functools.partial(_rows_of_a_part, make, total, batch_size, ranks)
     if not output.suffix:
         return _write_parts(PartFiles(output, about, total, choose), ranks, make, report)
     size = choose()
@@ -282,14 +345,6 @@ def _told(bounds: Sequence[tuple[int, int]], done: int, report: Callable[[str], 
         report(f"{done:,} of {total:,} strains, {rate:,.0f} strains/s, {left} left")
 
 
-def wild_type_of(members: Sequence[Trained], design: Design, phenotype: str) -> float:
-    """Return what is predicted for the wild type with the covariates of a design; 0 where no model has a value."""
-    wild = design.chosen(np.zeros(1, int), members[0].cell.genes.names).with_targets(np.zeros(design.size, bool))
-    wild = wild if design.complete is None else design.complete(wild)
-    found = predict_rows(members, GenotypeTable.of(wild))[predicted_column(phenotype)]
-    return float(np.nan_to_num(found[0]))
-
-
 def _describe(members: Sequence[Trained], intervals: Intervals | None) -> dict[str, Any]:
     return {
         "checkpoint_sha256": [sha256_file(member.path) for member in members],
@@ -300,13 +355,11 @@ def _describe(members: Sequence[Trained], intervals: Intervals | None) -> dict[s
     }
 
 
-def _rows_of_a_part(design: Design, predict: Callable[[Rows], object], batch_size: int, ranks: Ranks) -> int:
-    most = max(1, min(PART_STRAINS, len(design) // ranks.size))
+def _rows_of_a_part(make: Callable[[int, int], Any], total: int, batch_size: int, ranks: Ranks) -> int:
+    most = max(1, min(PART_STRAINS, total // ranks.size))
     if most <= batch_size:
         return most
-    first = design.part(0, batch_size)
-    predict(first)  # The first prediction compiles and fills caches.
+    make(0, batch_size)  # The first prediction compiles and fills caches.
     began = time.perf_counter()
-    predict(first)
-    batches = int(PART_SECONDS / (time.perf_counter() - began))
-    return min(most, max(1, batches) * batch_size)
+    make(0, batch_size)
+    return min(most, max(1, int(PART_SECONDS / (time.perf_counter() - began))) * batch_size)

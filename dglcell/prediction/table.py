@@ -1,78 +1,27 @@
-"""Read strains of a table, and write rows with predictions as CSV, Parquet, or a folder of Parquet parts."""
+"""Name the columns of predictions, and write rows with them as CSV, Parquet, or a folder of Parquet parts."""
 
 from __future__ import annotations
 
-import csv
 import itertools
 import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.data.sources.text_table import read_rows
-from dglcell.errors import DataError, GenotypeError
+from dglcell.errors import DataError
 from dglcell.files.atomic import atomic_file, no_formula, only_writer, shortest, six_digits, write_json
 from dglcell.files.parquet import import_pyarrow, open_writer
 from dglcell.files.untrusted import read_json
-from dglcell.graph.vocabulary import Vocabulary
-from dglcell.prediction.columns import GenotypeColumns, GenotypeTable
-from dglcell.prediction.covariates import ANOTHER, added_column, check_covariates, covariate_number
 from dglcell.training.checkpoint import Trained
 
-
-def read_genotypes(
-    path: Path,
-    vocabulary: Vocabulary,
-    phenotypes: Sequence[str] = (),
-    columns: GenotypeColumns | None = None,
-    *,
-    covariates: Mapping[str, str] | None = None,
-    with_spread: bool = False,
-    more: Sequence[str] = (),
-) -> GenotypeTable:
-    """Read and check every row before anything is predicted. Other columns than those of strains are kept as they are.
-
-    Args:
-        path: the table, as `read_rows` takes it.
-        vocabulary: gene vocabulary of the model's cell graph.
-        phenotypes: phenotypes that will be predicted; their columns must not be there yet.
-        columns: how strains are read; the defaults of `GenotypeColumns` where None.
-        covariates: covariate → a value for all rows, in place of a column; it becomes a column ``covariate_NAME``.
-        with_spread: whether several models predict, so that their standard deviation has a column too.
-        more: other columns that will be added, such as those of intervals.
-
-    Raises:
-        DataError: the file is no table.
-        GenotypeError: the table has no gene column, or lacks a covariate that the model sees. Or rows have an unknown
-            gene, none, one twice, no activity, or no value of a covariate. Every wrong row is named by its line.
-        MissingDependencyError: the table is Parquet and pyarrow is not installed.
-    """
-    how, rows, given = columns or GenotypeColumns(), read_rows(path, keep_blank=True), dict(covariates or {})
-    check_covariates(how.seen, given)
-    for name, value in given.items():
-        covariate_number(how.seen, name, value, ANOTHER)  # the same for all rows, so that it is refused once
-    rows = replace(rows, frame=rows.frame.assign(**{added_column(name): value for name, value in given.items()}))
-    made = [*map(predicted_column, phenotypes), *(map(spread_column, phenotypes) if with_spread else ()), *more]
-    taken = [name for name in made if name in rows.frame]
-    if taken:
-        raise GenotypeError(f"{rows.title}: column '{taken[0]}' is there already", do="rename or remove it")
-    table = replace(how.read(rows, vocabulary), frame=rows.frame)
-    meant = {} if table.changes is None else table.changes.meant
-    other = (name for name, gene in meant.items() if gene in vocabulary and name.replace(" ", "") != gene)
-    if SYSTEMATIC in rows.frame or next(other, None) is None:
-        return table
-    return table.with_column(SYSTEMATIC, [";".join(genes) for genes in table.strains.genotypes])
-
-
-SYSTEMATIC = "systematic_names"
-"""This column is added where a table calls genes by other names."""
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def predicted_column(phenotype: str) -> str:
@@ -112,26 +61,25 @@ def spread_column(phenotype: str) -> str:
     return f"sd_{phenotype}"
 
 
-def write_table(path: Path | None, table: GenotypeTable, predicted: Mapping[str, NDArray[Any]]) -> None:
-    """Write the rows as they came, with the columns of ``predicted`` (`prediction_columns`), whole or not at all.
+def write_table(path: Path | None, frame: pd.DataFrame) -> None:
+    """Write rows with predictions, which are its floats, whole or not at all; all else is text.
 
-    In ``.parquet``, predictions keep their float type and all else is text; gene columns are dictionary-encoded, and
-    empty cells are missing values.
+    In ``.parquet``, gene columns are dictionary-encoded, and their empty cells are missing values.
     Where there is no path, CSV is written to the standard output.
     """
-    assert table.frame is not None
     if path is None or path.suffix != ".parquet":
-        texts = table.frame.map(no_formula).assign(**{name: six_digits(values) for name, values in predicted.items()})
         with nullcontext(sys.stdout) if path is None else atomic_file(path) as file:
-            texts.rename(columns=no_formula).to_csv(file, index=False, lineterminator="\n")
+            _write_csv(file, frame)
         return
-    columns: dict[str, Any] = {name: table.frame[name].tolist() for name in map(str, table.frame)}
     pa, _ = import_pyarrow()
+    columns: dict[str, Any] = {
+        str(name): column.to_numpy() if column.dtype.kind == "f" else column.tolist() for name, column in frame.items()
+    }
     for name in [name for name in columns if name.startswith("gene_")]:
         names = [text.strip() or None for text in columns[name]]
         columns[name] = pa.array(names, pa.string()).dictionary_encode()
     with atomic_file(path) as partial:
-        write_tables(partial, path.suffix, iter([pa.table({**columns, **predicted})]))
+        write_tables(partial, path.suffix, iter([pa.table(columns)]))
 
 
 RECORD = "_predictions.json"
@@ -225,24 +173,24 @@ def write_tables(path: Path, suffix: str, tables: Iterator[Any], about: Mapping[
     first = next(tables)
     if suffix == ".csv":
         with open(path, "w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(map(no_formula, first.column_names))
             for table in itertools.chain([first], tables):
-                writer.writerows(zip(*map(_texts, table.column_names, table.columns), strict=True))
+                _write_csv(file, table.to_pandas(), header=table is first)
         return
     with open_writer(path, first.schema.with_metadata(about and {"dglcell": json.dumps(dict(about))})) as parquet:
         for table in itertools.chain([first], tables):
             parquet.write_table(table)
 
 
-def _texts(name: str, column: Any) -> list[str]:
-    """Return the cells of a column of texts or numbers as a CSV has them."""
-    if str(column.type) == "float":
-        is_given = name.startswith(("activity_", "covariate_"))  # by the user; others are predicted
-        return (shortest if is_given else six_digits)(column.to_numpy())
-    cells: list[Any] = column.to_pylist()
-    written = {cell: no_formula(cell) if isinstance(cell, str) else cell for cell in {*cells}}
-    return [written[cell] for cell in cells]
+def _write_csv(file: Path | TextIO, frame: pd.DataFrame, *, header: bool = True) -> None:
+    """Write rows as CSV: floats that are the user's in full, those that are predicted with six digits."""
+    texts = frame.copy(deep=False)
+    for name, column in frame.items():
+        if column.dtype.kind == "f":
+            is_given = str(name).startswith(("activity_", "covariate_"))
+            texts[name] = (shortest if is_given else six_digits)(column.to_numpy())
+        else:
+            texts[name] = column.map(no_formula)
+    texts.rename(columns=no_formula).to_csv(file, index=False, header=header, lineterminator="\n")
 
 
 def _short(value: Any) -> str:

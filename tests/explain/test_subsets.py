@@ -166,7 +166,7 @@ def test_nor_do_they_for_what_is_attributed(predictor: Predictor) -> None:
     columns = ["strain", "kind", "name"]
     whole, alone = (predictor.attribute(STRAINS, batch_size=size).set_index(columns).change for size in (None, 1))
     pd.testing.assert_series_equal(whole.sort_index(), alone.sort_index(), atol=1e-10)
-    assert split(predictor.members, predictor._read([["b0008"]], {})[1].strains.take(np.zeros(0, np.int64))).empty
+    assert split(predictor.members, predictor._read([["b0008"]]).strains.take(np.zeros(0, np.int64))).empty
     twice = Predictor(predictor.members * 2, predictor.directories * 2).attribute(STRAINS).set_index(columns).change
     pd.testing.assert_series_equal(whole.sort_index(), twice.sort_index(), atol=1e-10)
 

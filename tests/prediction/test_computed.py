@@ -19,7 +19,8 @@ from dglcell.data.columns import COVARIATE, Column
 from dglcell.data.store import Store
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, GraphError
-from dglcell.prediction.covariates import asked_of, completion_of, seen_by, wild_type_in
+from dglcell.prediction.columns import GenotypeColumns
+from dglcell.prediction.covariates import asked_of, completion_of, seen_by
 from dglcell.prediction.design import Design
 from dglcell.prediction.measured import identities
 from dglcell.prediction.predict import predict_design
@@ -121,12 +122,11 @@ def test_a_medium_makes_a_difference(any_run: RunDirectory) -> None:
 
 def test_a_design_is_predicted_as_a_table_would_be(any_run: RunDirectory, tmp_path: Path) -> None:
     trained = load_trained(any_run)
-    background = wild_type_in(asked_of(trained), {"medium": "acetate", "temperature": 33}, "")
-    names = trained.cell.genes.names
-    design = Design.of(range(8), 2, background=background, names=names, complete=completion_of(trained))
-    how = {"batch_size": 5, "report": lambda _: None}
-    for worth_sharing, name in ((2, "shared.parquet"), (99, "apart.parquet")):
-        predict_design([trained], design, tmp_path / name, worth_sharing=worth_sharing, **how)  # type: ignore[arg-type]
+    how = GenotypeColumns.of(trained)
+    background = how.wild_type(trained.cell.genes, {"medium": "acetate", "temperature": 33})
+    design = Design.of(range(8), 2, background=background, complete=how.complete)
+    for worth, name in ((2, "shared.parquet"), (99, "apart.parquet")):
+        predict_design([trained], design, tmp_path / name, batch_size=5, worth_sharing=worth, report=lambda _: None)
     shared, apart = pq.read_table(tmp_path / "shared.parquet"), pq.read_table(tmp_path / "apart.parquet")
     assert shared.column_names[2:4] == ["covariate_medium", "covariate_temperature"]
     again = api.load(any_run.path).predict(shared.drop_columns(["predicted_growth", "predicted_by"]).to_pandas())
@@ -140,7 +140,7 @@ def test_new_strains_get_the_columns(run: RunDirectory) -> None:
     assert store.computed == ("cost", "fba_growth")
     assert list(asked_of(trained)) == ["medium", "temperature"]
     predictor = api.load(run.path)
-    found = predictor._read(store, {})[1].strains
+    found = predictor._read(store).strains
     for name in store.computed:
         np.testing.assert_array_equal(found.columns[Column(COVARIATE, name)], store.columns[Column(COVARIATE, name)])
     assert len(np.unique(predictor.predict(store).predicted_growth.round(6))) > len(GENES)

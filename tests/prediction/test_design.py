@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import tracemalloc
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dglcell.data.strains import Strains
 from dglcell.errors import GenotypeError
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.prediction.covariates import wild_type_in
+from dglcell.prediction.columns import GenotypeColumns
 from dglcell.prediction.design import Design, read_genes
+from dglcell.prediction.predict import batches
 from tests.examples import examples
 
+FORTY = tuple(f"g{i}" for i in range(41))
 NAMES = Vocabulary.of(["YAL001C", "YBR020W", "YCL018W", "YDR007W"])
 
 
@@ -42,12 +45,10 @@ def test_order_and_count_are_those_of_itertools(data: st.DataObject) -> None:
     wanted = expected[start:] if limit is None else expected[start : start + limit]
     assert len(design) == len(wanted)
     first = data.draw(st.integers(0, len(wanted)))
-    part = design.part(first, data.draw(st.integers(first, len(wanted))))
+    part = design.strains(first, data.draw(st.integers(first, len(wanted))), FORTY)
     wanted = wanted[first : first + len(part)]
-    assert strains_of(part.batches(data.draw(st.integers(1, 60))), size) == wanted
-    record = part.record(tuple(f"g{i}" for i in range(41)))
-    assert [tuple(strain) for strain in record.targets.reshape(-1, size).tolist()] == wanted
-    assert record.num_deletions.tolist() == [size] * len(wanted)
+    assert [tuple(strain) for strain in part.targets.reshape(-1, size).tolist()] == wanted
+    assert part.num_deletions.tolist() == [size] * len(wanted)
 
 
 @examples(75)
@@ -58,20 +59,17 @@ def test_batches_share_their_first_genes(data: st.DataObject) -> None:
     total = math.comb(count, size)
     design = Design.of(genes, size, data.draw(st.integers(0, total - 1)), data.draw(st.none() | st.integers(1, total)))
     most, least = data.draw(st.integers(1, 30)), data.draw(st.integers(1, 12))
-    batches = list(design.batches(most, least))
-    assert strains_of(batches, size) == strains_of(design.batches(7), size)
-    begun = 0
-    for batch in batches:
-        strains, shared = batch.genes.reshape(-1, size), batch.shared
-        assert 1 <= batch.num_strains == len(strains) <= most
-        assert (strains[:, : len(shared)] == torch.tensor(shared, dtype=int)).all()
+    strains = design.strains(0, len(design), FORTY)
+    found = list(batches(strains, most, least))
+    assert strains_of(found, size) == [tuple(strain) for strain in strains.targets.reshape(-1, size).tolist()]
+    for batch in found:
+        rows, shared = batch.genes.reshape(-1, size), batch.shared
+        assert 1 <= batch.num_strains == len(rows) <= most
+        assert (rows[:, : len(shared)] == torch.tensor(shared, dtype=int)).all()
         # Strains that share one gene more are too few.
         if len(shared) + 1 < size:
-            rest = genes[genes.index(strains[0, len(shared)]) + 1 :]
-            assert math.comb(len(rest), size - len(shared) - 1) < least
-        # Who continues there has the same batch.
-        assert next(design.part(begun, len(design)).batches(most, least)).genes.equal(batch.genes)
-        begun += len(strains)
+            rest = genes[genes.index(rows[0, len(shared)]) + 1 :]
+            assert len(design) < total or math.comb(len(rest), size - len(shared) - 1) < least
 
 
 @examples(30)
@@ -87,35 +85,32 @@ def test_each_gene_of_a_combination_takes_each_activity(data: st.DataObject) -> 
     start = data.draw(st.integers(0, len(expected) - 1))
     design = Design.of(genes, size, start, activities=activities)
     assert len(design) == len(expected) - start
-    batches = list(design.batches(data.draw(st.integers(1, 40)), 2))
-    genes_SK = np.concatenate([batch.genes.reshape(-1, size) for batch in batches])
-    record = design.record(tuple(f"g{i}" for i in range(6)))
-    assert not any(batch.shared for batch in batches)
-    left_SK = np.concatenate([batch.activities.reshape(-1, size) for batch in batches])  # type: ignore[union-attr]
-    assert record.activities.tolist() == left_SK.reshape(-1).tolist()
-    found = [
-        tuple(zip(genes, left, strict=True)) for genes, left in zip(genes_SK.tolist(), left_SK.tolist(), strict=True)
-    ]
-    assert found == expected[start:]
-    assert record.targets.tolist() == genes_SK.reshape(-1).tolist()
-    columns = design.columns([f"g{i}" for i in range(6)])
+    strains = design.strains(0, len(design), FORTY)
+    assert not any(batch.shared for batch in batches(strains, data.draw(st.integers(1, 40)), 2))
+    genes_SK, left_SK = (of.reshape(-1, size).tolist() for of in (strains.targets, strains.activities))
+    assert [tuple(zip(genes, left, strict=True)) for genes, left in zip(genes_SK, left_SK, strict=True)] == (
+        expected[start:]
+    )
+    columns = design.columns(strains)
     assert list(columns) == [f"{kind}_{k + 1}" for kind in ("gene", "activity") for k in range(size)]
-    assert columns[f"activity_{size}"].tolist() == left_SK[:, -1].tolist()
+    assert columns[f"activity_{size}"].tolist() == [left[-1] for left in left_SK]
 
 
 SEEN: dict[str, tuple[str, ...]] = {"medium": ("glucose", "glycerol"), "temperature": ()}
 
 
+def wild_type(covariates: Mapping[str, object]) -> Strains | None:
+    return GenotypeColumns(seen=SEEN).wild_type(NAMES, covariates)
+
+
 def test_all_strains_have_the_covariates_of_the_design() -> None:
-    background = wild_type_in(SEEN, {"temperature": "30", "medium": "glycerol"}, "say so")
-    design = Design.of(range(4), 2, 0, 5, background=background)
-    record = design.part(1, 4).record(NAMES.names)
-    assert record.shown("medium").tolist() == ["glycerol"] * 3
-    assert record.to("cpu").perturbations.covariates.tolist() == [[1, 30]] * 3  # type: ignore[union-attr]
-    assert [batch.covariates.tolist() for batch in design.batches(3)] == [[[1, 30]] * 3, [[1, 30]] * 2]  # type: ignore[union-attr]
-    columns = design.columns(NAMES.names)
-    assert columns["covariate_medium"].to_pylist() == ["glycerol"] * 5
-    assert columns["covariate_temperature"].tolist() == [30] * 5
+    design = Design.of(range(4), 2, 0, 5, background=wild_type({"temperature": "30", "medium": "glycerol"}))
+    strains = design.strains(1, 4, NAMES.names)
+    assert strains.shown("medium").tolist() == ["glycerol"] * 3
+    assert [batch.covariates.tolist() for batch in batches(strains, 2)] == [[[1, 30]] * 2, [[1, 30]]]  # type: ignore[union-attr]
+    columns = design.columns(strains)
+    assert columns["covariate_medium"].to_pylist() == ["glycerol"] * 3
+    assert columns["covariate_temperature"].tolist() == [30] * 3
 
 
 @pytest.mark.parametrize(
@@ -123,14 +118,14 @@ def test_all_strains_have_the_covariates_of_the_design() -> None:
     [
         ({"medium": "LB", "temperature": "30"}, "'medium' has a value that the model cannot see\n  got:      'LB'"),
         ({"medium": "glucose", "temperature": "inf"}, "'temperature' has a value that the model cannot see"),
-        ({"medium": "glucose"}, "need the covariate 'temperature', which the model sees\n  got:      medium=glucose"),
-        ({}, "'medium', which the model sees\n  got:      no covariate\n  expected: medium: one of glucose, gly"),
+        ({"medium": "glucose"}, "no column is the covariate 'temperature', which the model sees\n"),
+        ({}, "no column is the covariate 'medium', which the model sees\n"),
         ({"dose": "1"}, "does not see a covariate 'dose'\n  expected: medium (one of glucose, glycerol), temp"),
     ],
 )
 def test_covariates_of_a_design_that_cannot_be(given: dict[str, str], message: str) -> None:
     with pytest.raises(GenotypeError) as error:
-        wild_type_in(SEEN, given, "say so")
+        wild_type(given)
     assert message in str(error.value)
 
 
@@ -139,8 +134,8 @@ def test_all_triples_of_yeast_are_numbered_without_listing_them() -> None:
     tracemalloc.start()
     design = Design.of(range(count), 3)
     assert len(design) == math.comb(count, 3) == 48_046_797_735
-    first = next(design.batches(1000)).genes.reshape(-1, 3)
-    last = design.strains(np.array([len(design) - 1]))
+    first = design.genes_of(np.arange(1000))
+    last = design.genes_of(np.array([len(design) - 1]))
     assert tracemalloc.get_traced_memory()[1] < 5e6
     tracemalloc.stop()
     assert first.tolist() == [[0, 1, i] for i in range(2, 1002)]
@@ -159,7 +154,7 @@ def test_all_triples_of_yeast_are_numbered_without_listing_them() -> None:
         for a, b, c in strains.tolist()
     ]
     assert len(strains) > 190
-    np.testing.assert_array_equal(design.strains(np.array(numbers)), strains)
+    np.testing.assert_array_equal(design.genes_of(np.array(numbers)), strains)
 
 
 def test_a_description_tells_designs_apart() -> None:
@@ -171,7 +166,7 @@ def test_a_description_tells_designs_apart() -> None:
     others = [([1, 2, 3], 2), ([3, 1, 2], 3), ([3, 1, 2], 2, 1), ([3, 1, 2], 2, 0, 2)]
     of_others = {Design.of(*of).describe()["design_sha256"] for of in others}  # type: ignore[arg-type]
     assert len(of_others - {design.describe()["design_sha256"]}) == 4
-    background = wild_type_in(SEEN, {"medium": "glucose", "temperature": 1}, "")
+    background = wild_type({"medium": "glucose", "temperature": 1})
     weak = Design.of([3, 1, 2], 2, activities=[0, 0.5], background=background).describe()
     assert (weak["activities"], weak["covariates"]) == ([0, 0.5], {"medium": "glucose", "temperature": 1})
 

@@ -14,6 +14,7 @@ import pytest
 from dglcell import api
 from dglcell.cli import main
 from dglcell.data.config import ALIKE_EVERYWHERE
+from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DglcellError
 from dglcell.prediction.design import Design
 from dglcell.prediction.export import About, export
@@ -140,8 +141,7 @@ def test_new_genes_beyond_those_of_the_validation_part_are_told(
     stricter.warn_of_new_genes(Design.of([2, 3, 4], 2))
     assert not caplog.messages
     stricter.warn_of_new_genes(Design.of([0, 2, 3], 2))
-    _, read = predictor._read([[predictor.cell.genes.names[i]] for i in (0, 1, 2)], {})
-    stricter.warn_of_new_genes(read)
+    stricter.warn_of_new_genes(Strains.from_indices(predictor.cell.genes.names, [[0], [1], [2]]))
     assert [text.partition(":")[0] for text in caplog.messages] == ["strains with 1 gene of the design", "2 strains"]
 
 

@@ -27,7 +27,7 @@ from dglcell.models.cell_model import HeteroCell
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.prediction import predict as module
 from dglcell.prediction.design import Design
-from dglcell.prediction.predict import Ranking, predict_design, wild_type_of
+from dglcell.prediction.predict import Ranking, predict_design
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
 from tests.tiny import Tiny, seeing_covariates
@@ -112,7 +112,8 @@ def test_a_batch_that_memory_does_not_hold_is_halved(
     tiny_run: RunDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     member = load_trained(tiny_run)
-    rows, sizes, forward = Design.of(range(12), 2), list[int](), member.model.forward
+    rows = Design.of(range(12), 2).strains(0, 66, member.cell.genes.names)
+    sizes, forward = list[int](), member.model.forward
     expected = module.predict_rows([member], rows, batch_size=66)
 
     def small_memory(batch: GenotypeBatch) -> Any:
@@ -145,7 +146,11 @@ def test_without_a_list_all_genes_of_the_model_are_meant(set_run: RunDirectory, 
 def test_parts_make_the_same_file_and_row_groups_of_their_size(
     trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    design, told, ranking = Design.of(range(12), 3), list[str](), Ranking.of("effect", 9, None, [trained])
+    design, told, ranking = (
+        Design.of(range(12), 3),
+        list[str](),
+        Ranking.of([trained], Design.of(range(12), 3), "effect", 9),
+    )
     predict_design([trained], design, tmp_path / "b.parquet", batch_size=20, report=told.append)
     of_one, of_many = tmp_path / "of_one.parquet", tmp_path / "of_many.parquet"
     predict_design([trained], design, of_one, batch_size=20, ranking=ranking, report=lambda _: None)
@@ -238,7 +243,7 @@ def test_all_strains_have_the_covariates_that_are_given(
     assert "does not see a covariate 'medium'\n  expected: none" in capsys.readouterr().err
     monkeypatch.setattr(api, "load_trained", lambda *of: seeing_covariates(load_trained(*of)))
     assert of_genes(tiny_run, tmp_path, "out.parquet", *design) == 2
-    assert "do:       give each as --covariate NAME=VALUE" in capsys.readouterr().err
+    assert "no column is the covariate 'temperature', which the model sees" in capsys.readouterr().err
     assert of_genes(tiny_run, tmp_path, "out.parquet", *design, "--covariate", "temperature=30") == 0
     found = pq.read_table(tmp_path / "out.parquet")
     assert found.column_names[2:5] == ["covariate_medium", "covariate_temperature", "predicted_by"]
@@ -378,14 +383,15 @@ def test_effects_are_distances_from_the_wild_type(trained: Trained, tiny_run: Ru
     )
     away = np.abs(found["predicted_fitness"].to_numpy() - wild_type)
     assert (np.diff(away) <= 0).all()
-    assert wild_type_of([trained], Design.of(range(12), 2), "fitness") == pytest.approx(wild_type)
+    assert Ranking.of([trained], Design.of(range(12), 2), "effect", 1).wild_type == pytest.approx(wild_type)
 
 
 def test_what_cannot_be_ranked_is_refused(trained: Trained) -> None:
-    with pytest.raises(ConfigError, match=r"`--by uncertain` requires several seeds or intervals\n  got: +one run"):
-        Ranking.of("uncertain", 1, None, [trained])
-    with pytest.raises(ConfigError, match=r"ranked by one phenotype\n  got: +growth\n  expected: fitness"):
-        Ranking.of("effect", 1, "growth", [trained])
-    two = dataclasses.replace(trained, phenotypes=("fitness", "growth"))
-    with pytest.raises(ConfigError, match=r"got: +a model of 2\n  expected: fitness or growth\n  do: +name one"):
-        Ranking.of("effect", 1, None, [two])
+    two, design = dataclasses.replace(trained, phenotypes=("fitness", "growth")), Design.of(range(12), 2)
+    for member, by, phenotype, message in (
+        (trained, "uncertain", None, r"`--by uncertain` requires several seeds or intervals\n  got: +one run"),
+        (trained, "effect", "growth", r"ranked by one phenotype\n  got: +growth\n  expected: fitness"),
+        (two, "effect", None, r"got: +a model of 2\n  expected: fitness or growth\n  do: +name one"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            Ranking.of([member], design, by, 1, phenotype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import shutil
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +12,12 @@ import pandas as pd
 import pytest
 
 from dglcell.cli import main
-from dglcell.data.strains import Strains
+from dglcell.data.sources.config import CsvConfig
 from dglcell.errors import DataError, GenotypeError
 from dglcell.graph.vocabulary import AliasTable
-from dglcell.prediction.columns import GenotypeColumns, GenotypeTable
-from dglcell.prediction.table import prediction_columns, read_genotypes, write_table
+from dglcell.prediction.columns import GenotypeColumns
+from dglcell.prediction.predict import batches
+from dglcell.prediction.table import prediction_columns, write_table
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import Trained
 
@@ -35,7 +36,7 @@ def refusal(trained: Trained, folder: Path, text: str, columns: GenotypeColumns 
     path = folder / "in.csv"
     path.write_text(text)
     with pytest.raises((DataError, GenotypeError)) as error:
-        read_genotypes(path, trained.cell.genes, trained.phenotypes, columns)
+        (columns or GenotypeColumns()).read(path, trained.cell.genes)
     return str(error.value)
 
 
@@ -140,9 +141,7 @@ def test_means_and_spreads_keep_the_range_of_the_predictions(scale: float) -> No
 
 def test_six_figures_of_a_prediction_are_written(tmp_path: Path) -> None:
     values = np.array([1e6 + 0.0625, 0.1, 1 / 3, -1e-7, np.nan], np.float32)
-    frame, strains = pd.DataFrame({"genes": ["A"] * 5}), Strains.from_indices(("A",), [[0]] * 5)
-    table = replace(GenotypeTable.of(strains), frame=frame)
-    write_table(tmp_path / "out.csv", table, {"predicted_p": values})
+    write_table(tmp_path / "out.csv", pd.DataFrame({"genes": ["A"] * 5, "predicted_p": values}))
     rows = list(csv.DictReader((tmp_path / "out.csv").open(newline="")))
     assert [row["predicted_p"] for row in rows] == ["1e+06", "0.1", "0.333333", "-1e-07", ""]
 
@@ -151,7 +150,7 @@ def test_six_figures_of_a_prediction_are_written(tmp_path: Path) -> None:
 
 
 PAIR = [["b0008", "b0114"], ["b0115"]]
-TRAINED = GenotypeColumns(trained_on=["query", "array"], activities=["left", "left_2"])
+TRAINED = GenotypeColumns(csv=CsvConfig(genes=["query", "array"], activities=["left", "left_2"]))
 LEARNT = GenotypeColumns(learnt=True)
 SEEING = GenotypeColumns(seen={"medium": ("glucose", "glycerol"), "temperature": ()})
 ALIASES = AliasTable({"adhE": ("b1241",), "b0008": ("b0114",), "two": ("b0114", "b0115")})
@@ -186,7 +185,7 @@ def test_genes_and_activities_of_tables(
     activities: list[float] | None,
 ) -> None:
     (tmp_path / "in.csv").write_text(text)
-    found = read_genotypes(tmp_path / "in.csv", trained.cell.genes, columns=columns).strains
+    found = (columns or GenotypeColumns()).read(tmp_path / "in.csv", trained.cell.genes).strains
     assert found.genotypes == genotypes
     assert (found.activities is None) == (activities is None)
     if activities is not None:
@@ -199,7 +198,6 @@ def test_genes_and_activities_of_tables(
     [
         ("id,name\n1,b0008\n", None, "no gene columns\n  got:      id, name\n  expected: either `gene_1, gene_2, …`"),
         ("genes,gene_1\nb0008,b0114\n", None, "two kinds of gene columns\n  got:      genes, gene_1"),
-        ("genes,predicted_fitness\nb0008,1\n", None, "column 'predicted_fitness' is there already\n  do:       rename"),
         ("genes\nb0008x\n", None, "line 2: unknown gene 'b0008x' (close: b0008"),
         ("genes\nb0008:0.0000001\n", None, "line 2: '0.0000001' is no activity of a gene, which is 0 for a deletion"),
         (
@@ -224,12 +222,12 @@ def test_unusable_tables_are_refused(
     assert message in refusal(trained, tmp_path, text, columns)
 
 
-COVARIATES: dict[str, tuple[str, ...]] = {"medium": ("glucose", "glycerol"), "temperature": ()}
+SEEN: dict[str, tuple[str, ...]] = {"medium": ("glucose", "glycerol"), "temperature": ()}
 
 
-def seeing(**keys: object) -> GenotypeColumns:
+def seeing(genes: Sequence[str] = (), unknown: str = "refuse") -> GenotypeColumns:
     """Return how tables are read for a model that sees a medium and a temperature."""
-    return GenotypeColumns(seen=COVARIATES, covariates={"medium": "agar"}, **keys)  # type: ignore[arg-type]
+    return GenotypeColumns(unknown=unknown, csv=CsvConfig(genes=[*genes], covariates={"medium": "agar"}), seen=SEEN)
 
 
 @pytest.mark.parametrize(
@@ -239,11 +237,11 @@ def test_covariates_are_columns_named_as_in_training_or_as_they_are(
     trained: Trained, tmp_path: Path, header: str
 ) -> None:
     (tmp_path / "in.csv").write_text(header + "\nb0008:0.5,glycerol,30\n,glucose,37.5\nb9999, glucose,1\n")
-    table = read_genotypes(tmp_path / "in.csv", trained.cell.genes, columns=seeing(unknown="empty"))
+    table = seeing(unknown="empty").read(tmp_path / "in.csv", trained.cell.genes)
     assert table.is_known.tolist() == [True, True, False]
-    assert table.strains.genotypes == [["b0008"], [], []]
-    assert table.strains.shown("medium").tolist() == ["glycerol", "glucose", "glucose"]
-    (batch,) = table.batches(5)
+    assert table.strains.genotypes == [["b0008"], []]
+    assert table.strains.shown("medium").tolist() == ["glycerol", "glucose"]
+    (batch,) = batches(table.strains, 5)
     assert batch.covariates is not None
     assert batch.covariates.tolist() == [[1, 30], [0, 37.5]]
     assert batch.offsets.tolist() == [0, 1, 1]
@@ -252,25 +250,24 @@ def test_covariates_are_columns_named_as_in_training_or_as_they_are(
 def test_one_value_of_a_covariate_may_be_given_for_all_rows(trained: Trained, tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     path.write_text("genes,medium\nb0008,glycerol\nb0114,glucose\n")
-    table = read_genotypes(path, trained.cell.genes, columns=seeing(), covariates={"temperature": "30"})
-    assert table.frame is not None
+    table = seeing().read(path, trained.cell.genes, {"temperature": "30"})
     assert [*table.frame] == ["genes", "medium", "covariate_temperature"]
     assert table.frame.to_numpy().tolist() == [["b0008", "glycerol", "30"], ["b0114", "glucose", "30"]]
     assert table.strains.shown("temperature").tolist() == [30, 30]
     for given, seen, message in (
         ({"medium": "glucose"}, seeing(), r"several columns are the covariate 'medium', .*\n.*medium, covariate_"),
         ({"dose": "1"}, seeing(), r"not see a covariate 'dose'\n  expected: medium \(one of glucose, glycerol\), temp"),
-        ({"medium": "glucose"}, None, r"not see a covariate 'temperature'\n  expected: none"),
+        ({"medium": "glucose"}, GenotypeColumns(), r"not see a covariate 'temperature'\n  expected: none"),
     ):
         with pytest.raises(GenotypeError, match=message):
-            read_genotypes(path, trained.cell.genes, columns=seen, covariates={"temperature": "30", **given})
+            seen.read(path, trained.cell.genes, {"temperature": "30", **given})
 
 
 def test_covariates_that_are_missing_or_wrong_are_refused(trained: Trained, tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     path.write_text("genes,temperatur,medium\nb0008,30,glucose\n")
     with pytest.raises(GenotypeError) as refused:
-        read_genotypes(path, trained.cell.genes, columns=seeing())
+        seeing().read(path, trained.cell.genes)
     assert str(refused.value) == (
         "'in.csv': no column is the covariate 'temperature', which the model sees\n"
         "  got:      genes, temperatur, medium\n"
@@ -280,7 +277,7 @@ def test_covariates_that_are_missing_or_wrong_are_refused(trained: Trained, tmp_
     rows = "b0008,glucos,30\n,,30\nb0114,glucose,nan\nb0114,glucose,warm\nb0114,glucose,1e39\n"
     path.write_text(f"genes,medium,temperature\n{rows}")
     with pytest.raises(GenotypeError) as refused:
-        read_genotypes(path, trained.cell.genes, columns=seeing())
+        seeing().read(path, trained.cell.genes)
     lines = str(refused.value).splitlines()
     what = "covariate '{}' has a value that the model cannot see; got: '{}'; expected: {}"
     assert lines[1:5] == [
@@ -295,9 +292,7 @@ def test_covariates_that_are_missing_or_wrong_are_refused(trained: Trained, tmp_
     path.write_text("genes,medium\nb0008,glycerol\nb0114,glycerol\n")
     for given, do in (("Glycerin", "did you mean glycerol?"), ("LB", another)):
         with pytest.raises(GenotypeError) as refused:
-            read_genotypes(
-                path, trained.cell.genes, columns=seeing(), covariates={"temperature": "30", "medium": given}
-            )
+            seeing().read(path, trained.cell.genes, {"temperature": "30", "medium": given})
         known = "glycerol, glucose" if given == "Glycerin" else "glucose, glycerol"
         assert str(refused.value) == (
             "covariate 'medium' has a value that the model cannot see\n"
@@ -307,6 +302,6 @@ def test_covariates_that_are_missing_or_wrong_are_refused(trained: Trained, tmp_
 
 def test_a_model_of_media_alone_needs_no_gene_column(trained: Trained, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("agar,temperature\nglucose,30\n")
-    assert len(read_genotypes(tmp_path / "in.csv", trained.cell.genes, columns=seeing()).strains) == 1
+    assert len(seeing().read(tmp_path / "in.csv", trained.cell.genes).strains) == 1
     with pytest.raises(GenotypeError, match="no gene columns"):
-        read_genotypes(tmp_path / "in.csv", trained.cell.genes, columns=seeing(trained_on=["query"]))
+        seeing(["query"]).read(tmp_path / "in.csv", trained.cell.genes)
