@@ -38,7 +38,7 @@ from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
 from dglcell.models.model import count_parameters, make_model
 from dglcell.prediction.design import Design
 from dglcell.prediction.predict import WORTH_SHARING, predict_design
-from dglcell.runs.directory import environment
+from dglcell.runs.directory import RunDirectory, environment
 from dglcell.training.checkpoint import Trained
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
@@ -54,7 +54,7 @@ def trained(config: Config, cell: CellGraph, folder: Path) -> Trained:
     path = folder / "weights"
     path.write_bytes(b"fresh")
     unit = Normaliser("none", torch.zeros(1), torch.ones(1))
-    return Trained(model, unit, config, cell, ("trigenic_interaction",), ("",), 0, path, "")
+    return Trained(model, unit, config, cell, ("trigenic_interaction",), ("",), 0, path, "", RunDirectory(folder))
 
 
 def predict(model: Trained, strains: int, batch: int, folder: Path, *, shared: bool) -> float:

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -59,7 +59,11 @@ class Predictor:
     """
 
     members: tuple[Trained, ...] = field(repr=False)  #: the models
-    directories: tuple[Path, ...]  #: their run directories
+
+    @property
+    def directories(self) -> tuple[Path, ...]:
+        """Return the run directories of the models."""
+        return tuple(member.run.path for member in self.members)
 
     @property
     def directory(self) -> Path:
@@ -96,12 +100,6 @@ class Predictor:
     def units(self) -> dict[str, str]:
         """Return the unit of each phenotype."""
         return dict(zip(self.phenotypes, self.members[0].units, strict=True))
-
-    @property
-    def gene_columns(self) -> tuple[str, ...]:
-        """Return the gene columns of the table that the model was trained on; empty if it was no such table."""
-        source = self.members[0].config.data.source
-        return tuple(source.csv.genes) if source.name == "csv" else ()
 
     @property
     def results(self) -> pd.DataFrame:
@@ -141,33 +139,31 @@ class Predictor:
         ['b0720', 0.3, 'b0008', 0.0]
 
         Args:
-            strains: lists of deleted genes, or gene → activity; or a DataFrame with columns ``gene_1, gene_2, …`` or
-                one column ``genes``, separated by ``;``, or the gene columns of the table of the training; its other
-                columns are kept; or ``Strains``. In a DataFrame activities are written behind genes, ``b0008:0.3``, or
-                in columns ``activity_1, activity_2, …`` or ``activities``.
+            strains: lists of deleted genes, or gene → activity; ``Strains``; or a DataFrame, whose other columns are
+                kept, with columns ``gene_1, gene_2, …``, one column ``genes``, separated by ``;``, or the gene columns
+                of the training. Activities are behind genes, ``b0008:0.3``, or in columns ``activity_1, …`` or
+                ``activities``, and covariates in columns of their name, or of their name in training.
             covariates: covariate that the model sees → a value for all strains, or one for each of them; it becomes a
-                column ``covariate_NAME``. A DataFrame may have it in a column that is named as the covariate is, or as
-                it was in training, and ``Strains`` have it in themselves.
+                column ``covariate_NAME``.
             unknown: ``refuse`` genes that the cell graph lacks, or leave the predictions of their strains ``empty``.
             batch_size: strains per forward pass; 256 where None, or fewer that fit into memory.
             interval: share of measured values that intervals shall hold, e.g. 0.9; there are none where None.
 
         Returns:
-            The strains in order. ``predicted_PHENOTYPE`` is in original units. For several seeds it is their mean,
-            and ``sd_PHENOTYPE`` is their standard deviation. ``low_PHENOTYPE`` and ``high_PHENOTYPE`` are the ends of
-            the interval, and of a class ``probability_PHENOTYPE`` is a calibrated probability. ``predicted_by``
-            names what predicted: the network, a baseline, or an ensemble of both. ``unknown`` names the genes that the
-            cell graph lacks, separated by ``;``.
+            The strains in order, with ``predicted_PHENOTYPE`` in original units: for several seeds their mean, with
+            ``sd_PHENOTYPE``. ``low_PHENOTYPE`` and ``high_PHENOTYPE`` are the ends of the interval; a class has a
+            calibrated ``probability_PHENOTYPE``. ``predicted_by`` names the network, a baseline, or an ensemble of
+            both, and ``unknown`` the genes that the cell graph lacks, separated by ``;``.
 
         Raises:
-            GenotypeError: strains cannot be predicted; the text names each one by its number, from 0. Or they lack a
+            GenotypeError: strains cannot be predicted, each of which is named by its number, from 0; or they lack a
                 covariate that the model sees.
             ConfigError: ``unknown`` has another value, or the models have no intervals with this coverage.
             CheckpointError: intervals are wanted, and the run has no calibration.
         """
         if unknown not in UNKNOWN:
             raise ConfigError("`unknown` has an unknown value", got=unknown, expected=" or ".join(UNKNOWN))
-        intervals = None if interval is None else Intervals.of(self.members, self.directories, interval)
+        intervals = None if interval is None else Intervals.of(self.members, interval)
         table = self._read(strains, covariates, unknown)
         table.refuse_columns(["unknown"])
         with _PREDICTING:
@@ -195,10 +191,10 @@ class Predictor:
             batch_size: strains per forward pass; as many as fit into memory where None.
 
         Returns:
-            For each strain and phenotype the subsets of its changes, small ones first. The columns are strain (its
-            number), genes, phenotype, subset, size, predicted, change (from the wild type) and part (of the whole
-            change). ``interaction`` is what a subset does beyond all smaller ones inside it. ``responsible`` is one of
-            the smallest with nine tenths of the whole change. For several seeds their mean is explained.
+            For each strain (its number), its genes and phenotype the subsets of its changes, small ones first: what is
+            predicted, its change from the wild type, and the part of the whole change. ``interaction`` is what a subset
+            does beyond all smaller ones inside it, and ``responsible`` is one of the smallest with nine tenths of the
+            whole change. For several seeds their mean is explained.
 
         Raises:
             GenotypeError: as for `predict`; or a strain changes more than six genes.
@@ -253,12 +249,16 @@ class Predictor:
         return replace(self._columns, unknown=unknown).read(strains, self.cell.genes, covariates)
 
 
-def _results(rows: Sequence[tuple[int, ResultRow]]) -> pd.DataFrame:
+def _results(rows: Iterable[tuple[int, ResultRow]], *without: str) -> pd.DataFrame:
     import pandas as pd
 
     about = ("model", "part", "phenotype", "is_baseline")
     found = [{"seed": seed, **{k: getattr(row, k) for k in about}, **row.metrics} for seed, row in rows]
-    return pd.DataFrame(found, columns=None if found else ["seed", *about])
+    return pd.DataFrame(found, columns=None if found else ["seed", *about]).drop(columns=list(without))
+
+
+ON_OTHERS = ("seed", "part", "is_baseline")
+"""Tables of results on other strains than those of a split have no such columns."""
 
 
 def load(
@@ -299,33 +299,28 @@ def load(
     given = [runs] if isinstance(runs, str | Path) else list(runs)
     # A trained model is called by its name, and not by the folder in which it lies.
     names = {found: found if Path(path).exists() else path for path in given for found in runs_in(Path(path))}
-    directories = [*names]
-    if not directories:
+    if not names:
         raise CheckpointError("no run to load", got=f"{given}", expected="a run directory, or several")
-    members = [load_trained(RunDirectory(path), checkpoint) for path in directories]
+    members = [load_trained(RunDirectory(path), checkpoint) for path in names]
     first = members[0]
-    for path, member in zip(directories, members, strict=True):
-        if not RunDirectory(path).results.is_file():
-            log.warning("the run '%s' is not finished", path)
+    predicts = [(member.cell.sha256, member.phenotypes, seen_by(member)) for member in members]
+    for member, what in zip(members, predicts, strict=True):
+        if not member.run.results.is_file():
+            log.warning("the run '%s' is not finished", member.run.path)
         member.model.to(device)
-        if _predicts(member) != _predicts(first):
-            got = f"'{directories[0]}' and '{path}'"
+        if what != predicts[0]:
+            got = f"'{first.run.path}' and '{member.run.path}'"
             expected = "runs on one cell graph that predict the same phenotypes and see the same covariates"
             raise CheckpointError("these runs cannot predict together", got=got, expected=expected)
         if EDGES in seen_by(first):  # One list of edges for all of them, which grows with those that are predicted.
             member.config.model.covariates = first.config.model.covariates
-    pairs = zip(members, directories, strict=True)
-    members = [predicting_with(predict_with, member, path) for member, path in pairs]
-    for member, path in zip(members, directories, strict=True):
+    members = [predicting_with(predict_with, member) for member in members]
+    for member in members:
         for phenotype, one in member.chosen.items():
             if predict_with != NETWORK or not one.is_best:
-                name = one.name if one.is_best else f"{one.name}, which is not the best"
-                log.info("%s: %s is predicted by %s%s", names[path], phenotype, name, one.why and f" ({one.why})")
-    return Predictor(tuple(members), tuple(directories))
-
-
-def _predicts(member: Trained) -> tuple[object, ...]:
-    return member.cell.sha256, member.phenotypes, seen_by(member)
+                by = one.name + ("" if one.is_best else ", which is not the best") + (one.why and f" ({one.why})")
+                log.info("%s: %s is predicted by %s", names[member.run.path], phenotype, by)
+    return Predictor(tuple(members))
 
 
 def train(
@@ -397,10 +392,8 @@ def evaluate(run: str | Path | Predictor, strains: Strains | pd.DataFrame | None
     if strains is None:
         from dglcell.training.evaluate import evaluate_run
 
-        found = zip(predictor.members, predictor.directories, strict=True)
-        return _results(
-            [(member.config.seed, row) for member, path in found for row in evaluate_run(path, str(member.path))]
-        )
+        found = ((one.config.seed, evaluate_run(one.run.path, str(one.path))) for one in predictor.members)
+        return _results((seed, row) for seed, rows in found for row in rows)
     given: Any = strains.phenotypes if isinstance(strains, Strains) else strains
     measured = numbers_of(given, [name for name in predictor.phenotypes if name in given])
     if not measured:
@@ -408,11 +401,7 @@ def evaluate(run: str | Path | Predictor, strains: Strains | pd.DataFrame | None
         raise DataError(what, got=got, expected=" or ".join(predictor.phenotypes))
     read = predictor._read(strains).strains
     with _PREDICTING:
-        return _on_others(measured_rows(predictor.members, read, measured))
-
-
-def _on_others(rows: Sequence[ResultRow]) -> pd.DataFrame:
-    return _results([(0, row) for row in rows]).drop(columns=["seed", "part", "is_baseline"])
+        return _results([(0, row) for row in measured_rows(predictor.members, read, measured)], *ON_OTHERS)
 
 
 def evaluate_on(
@@ -420,9 +409,9 @@ def evaluate_on(
 ) -> pd.DataFrame:
     """Evaluate a trained model on the strains of another experiment, e.g. a screen that it has not seen.
 
-    Two kinds of strains are left out: strains that the run was trained on, with the same activities and the same of the
-    covariates that it sees, and strains with a gene that its cell graph lacks. The log reports their numbers. The wild
-    type is left out, too, by a model that sees no covariates.
+    Strains are left out that the run was trained on, with the same activities and the same of the covariates that it
+    sees, and those with a gene that its cell graph lacks. The log reports their numbers. By a model that sees no
+    covariates, the wild type is left out, too.
 
     >>> import dglcell
     >>> dglcell.evaluate_on("runs/quickstart/seed-0", "quickstart").phenotype.tolist()
@@ -446,7 +435,8 @@ def evaluate_on(
     """
     predictor = run if isinstance(run, Predictor) else load(run)
     with _PREDICTING:
-        return _on_others(rows_on(predictor.members, predictor.directories, experiment, overrides, phenotypes))
+        rows = rows_on(predictor.members, experiment, overrides, phenotypes)
+        return _results([(0, row) for row in rows], *ON_OTHERS)
 
 
 def load_cell(source: str | Path) -> CellGraph:

@@ -22,7 +22,7 @@ from dglcell.data.config import INTERVAL_COVERAGE
 from dglcell.errors import CheckpointError, GraphError
 from dglcell.files.atomic import sha256_file, user_cache
 from dglcell.metrics import rows_of
-from dglcell.prediction.export import About, export
+from dglcell.prediction.export import export
 from dglcell.published.file import PublishedFile
 from dglcell.report.run_files import read_predictions, read_run, result_rows
 from dglcell.runs.directory import RunDirectory
@@ -41,7 +41,7 @@ from dglcell.uncertainty.calibration import interval_columns
 from tests.http_server import serve_folder
 
 NAMES = sorted(path.parent.name for path in PACKAGED.glob("*/card.json"))
-ABOUT = About(organism="E. coli", licence="MIT", limits=["It is tiny."], description="Growth.")
+ABOUT = {"organism": "E. coli", "licence": "MIT", "limits": ["It is tiny."], "description": "Growth."}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -151,7 +151,7 @@ def predict(options: argparse.Namespace) -> None:
     with threads(options.threads):
         loaded = load(options.run_directory, checkpoint=options.checkpoint, device=device, predict_with=way)
         members, share = loaded.members, options.interval
-        intervals = None if share is None else Intervals.of(members, loaded.directories, share)
+        intervals = None if share is None else Intervals.of(members, share)
         if options.designs and options.output is None:
             with tempfile.TemporaryDirectory() as folder:
                 first = Path(folder) / "first.csv"

@@ -174,7 +174,7 @@ def evaluate(options: argparse.Namespace) -> None:
             from dglcell.prediction.measured import rows_on
 
             runs, below = load_run(options.run_directory, checkpoint=options.checkpoint), []
-            rows = rows_on(runs.members, runs.directories, options.on, keys_of(options), dict(options.phenotype or ()))
+            rows = rows_on(runs.members, options.on, keys_of(options), dict(options.phenotype or ()))
     print(format_results_table(rows, color=sys.stdout.isatty()))
     for sentence in below:
         print(f"\n{printable(sentence)}")
@@ -269,10 +269,10 @@ def models(options: argparse.Namespace) -> None:
     if options.name is None:
         raise ConfigError("which run shall be a trained model?", expected="dglcell models RUN --output MODEL")
     from dglcell.files.atomic import sha256_file
-    from dglcell.prediction.export import About, export
+    from dglcell.prediction.export import ABOUT, export
 
     check_outputs(options, options.output, folders=True)
-    about = About(options.organism, options.licence, options.limits, options.description)
+    about = {name: getattr(options, name) for name in ABOUT}
     written = export(Path(options.name), options.output, about, strains=not options.without_strains)
     files = [path for path in written.rglob("*") if path.is_file()] if written.is_dir() else [written]
     print(f"{written} written, {sum(path.stat().st_size for path in files):,} bytes")

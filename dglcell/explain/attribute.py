@@ -47,7 +47,6 @@ BYTES, ROWS_KEPT = 1 << 30, 12
 
 SOURCES = ("strain", "phenotype", "term", "relation", "node_type", "node", "target_type", "target", "change")
 NODES = ("strain", "phenotype", "node_type", "node", "change")
-CHANGED = ("strain", "node")
 """These are the columns of ``Attributed``."""
 
 Columns = Mapping[str, Any]
@@ -64,7 +63,6 @@ class Attributed:
     #: changed, the node that does not get its message, and what this gives; nodes are −1 where there is none
     sources: pd.DataFrame
     nodes: pd.DataFrame  #: by nodes that a pooling reads, whether they are kept or lost, what each gives to the change
-    changed: pd.DataFrame  #: the changed genes of strains: strain and node
 
 
 def check_attributable(members: Sequence[Trained]) -> None:
@@ -95,12 +93,10 @@ def attribute(members: Sequence[Trained], strains: Strains, batch_size: int | No
     Raises:
         ConfigError: as ``check_attributable`` says.
     """
-    import pandas as pd
-
     check_attributable(members)
     shape = len(strains), len(members[0].phenotypes)
     wild_type, change = np.zeros(shape), np.zeros(shape)
-    sources, nodes, changed = list[pd.DataFrame](), list[pd.DataFrame](), list[pd.DataFrame]()
+    sources, nodes = list["pd.DataFrame"](), list["pd.DataFrame"]()
     for member in members:
         model = copy.deepcopy(member.model).double().requires_grad_(False).eval()
         normaliser = copy.deepcopy(member.normaliser).double().to(next(model.parameters()).device)
@@ -109,12 +105,9 @@ def attribute(members: Sequence[Trained], strains: Strains, batch_size: int | No
             rows = slice(first, first + batch.num_strains)
             wild_type[rows] += part.wild_type / len(members)
             change[rows] += part.change / len(members)
-            pairs = batch.strains.cpu().numpy() + first, batch.genes.cpu().numpy()
-            changed.append(pd.DataFrame(dict(zip(CHANGED, pairs, strict=True))))
             for found, table in ((sources, part.sources), (nodes, part.nodes)):
                 found.append(table.assign(strain=table.strain + first, change=table.change / len(members)))
-    genes = _joined(changed, CHANGED).drop_duplicates()
-    return Attributed(wild_type, change, _added(sources, SOURCES), _added(nodes, NODES), genes)
+    return Attributed(wild_type, change, _added(sources, SOURCES), _added(nodes, NODES))
 
 
 def _added(tables: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
@@ -153,13 +146,8 @@ def _with_covariates(model: StrainModel, normaliser: Normaliser, batch: Genotype
     media = _split(model, normaliser, nothing)
     tables = ([getattr(whole, name), getattr(media, name)] for name in ("sources", "nodes"))
     sources, nodes = ([one, other.assign(change=-other.change)] for one, other in tables)
-    return Attributed(
-        whole.wild_type + media.change,
-        whole.change - media.change,
-        _added(sources, SOURCES),
-        _added(nodes, NODES),
-        whole.changed,
-    )
+    wild_type, change = whole.wild_type + media.change, whole.change - media.change
+    return Attributed(wild_type, change, _added(sources, SOURCES), _added(nodes, NODES))
 
 
 def _split(model: StrainModel, normaliser: Normaliser, batch: GenotypeBatch) -> Attributed:
@@ -173,7 +161,7 @@ def _split(model: StrainModel, normaliser: Normaliser, batch: GenotypeBatch) -> 
         parts = [(t, *_of_phenotype(found, batch, change_BT[:, t])) for t in range(change_BT.shape[1])]
     wild_type, change = (x.detach().expand(change_BT.shape).cpu().numpy() for x in (y.base, change_BT))
     sources, nodes = ([pd.DataFrame({"phenotype": p[0], **one}) for p in parts for one in p[i]] for i in (1, 2))
-    return Attributed(wild_type, change, _joined(sources, SOURCES), _joined(nodes, NODES), _joined([], CHANGED))
+    return Attributed(wild_type, change, _joined(sources, SOURCES), _joined(nodes, NODES))
 
 
 def _of_phenotype(found: Attribution, batch: GenotypeBatch, change_B: Tensor) -> tuple[list[Columns], list[Columns]]:

@@ -77,7 +77,7 @@ def split(members: Sequence[Trained], strains: Strains, batch_size: int | None =
     named = {
         "term": found.sources.assign(name=found.sources["term"]),
         "relation": of_graph.assign(name=of_graph["relation"]),
-        "gene": _by_gene(found, cell),
+        "gene": _by_gene(found, strains.numpy(), cell),
         "lost": of_graph.assign(name=_names(of_graph, "node", cell)),
         "message": messages.assign(name=[f"{source} -{relation}-> {target}" for source, relation, target in ends]),
         "node": found.nodes.assign(name=_names(found.nodes, "node", cell)),
@@ -127,7 +127,7 @@ def _strongest(table: pd.DataFrame, kind: str) -> pd.DataFrame:
     return pd.concat([sums[~weak], rest]).assign(kind=kind)[[*keys, "kind", "name", "change"]]
 
 
-def _by_gene(found: Attributed, cell: CellGraph) -> pd.DataFrame:
+def _by_gene(found: Attributed, strains: Strains, cell: CellGraph) -> pd.DataFrame:
     """Return sources by the changed genes that they are of; genes that take the same reaction share it."""
     import pandas as pd
 
@@ -136,13 +136,15 @@ def _by_gene(found: Attributed, cell: CellGraph) -> pd.DataFrame:
     others = sources[~sources["node_type"].isin([GENE, REACTION])]
     edges = cell.edges(CATALYSES) if CATALYSES in cell.relations else None
     pairs = pd.DataFrame({"gene": [] if edges is None else edges.src, "node": [] if edges is None else edges.dst})
-    owners = found.changed.rename(columns={"node": "gene"}).merge(pairs.astype("int64").drop_duplicates(), on="gene")
+    owner = np.repeat(np.arange(len(strains)), strains.num_deletions)
+    changed = pd.DataFrame({"strain": owner, "gene": strains.targets.astype("int64")})
+    owners = changed.merge(pairs.astype("int64").drop_duplicates(), on="gene")
     owners["owners"] = owners.groupby(["strain", "node"])["gene"].transform("count")
     shared = of_reactions.merge(owners, on=["strain", "node"], how="left")
     shared["change"] /= shared["owners"].fillna(1)
     parts = [own.assign(gene=own["node"]), shared, others.assign(gene=-1)]
     table = pd.concat([part for part in parts if len(part)] or parts)
-    alone = found.changed.drop_duplicates("strain", keep=False).set_index("strain")["node"]
+    alone = changed.drop_duplicates("strain", keep=False).set_index("strain")["gene"]
     gene = table["gene"].where(table["gene"] >= 0, table["strain"].map(alone)).fillna(-1).astype(int)
     return table.assign(name=[TOGETHER if i < 0 else _called(cell.genes, cell.genes.names[i]) for i in gene])
 
@@ -265,41 +267,26 @@ def explain(members: Sequence[Trained], strains: Strains, batch_size: int | None
     """
     import pandas as pd
 
-    places = _changes(strains)
-    wrong = [strain for strain, of_strain in enumerate(places) if len(of_strain) > MOST_CHANGES]
-    if wrong:
+    strains = strains.numpy()
+    if many := np.flatnonzero(strains.num_deletions > MOST_CHANGES).tolist():
         raise GenotypeError(
             "a strain changes too many genes for a table of all subsets",
-            got=f"{count(len(places[wrong[0]]), 'changed gene')} in strain {listing(wrong)}",
+            got=f"{count(int(strains.num_deletions[many[0]]), 'changed gene')} in strain {listing(many)}",
             expected=f"at most {MOST_CHANGES} changed genes",
             do="leave these strains out",
         )
-    subsets, owners = _subsets_of(strains, places)
-    complete = completion_of(members[0])
+    subsets, complete = subsets_of(strains), completion_of(members[0])
     subsets = subsets if complete is None else complete(subsets)
     columns = predict_rows(members, subsets, batch_size=batch_size)
     genes, names = ([written(one) for one in some.changes] for some in (strains, subsets))
-    tables = []
-    for strain, of_strain in enumerate(places):
-        chosen = np.flatnonzero(owners == strain)
-        sizes = np.array([len(one) for one in _every(len(of_strain))])
+    tables, first = list["pd.DataFrame"](), 0
+    for strain, number in enumerate(strains.num_deletions.tolist()):
+        rows = slice(first, first + 2**number)
+        first = rows.stop
         for phenotype in members[0].phenotypes:
-            predicted = columns[f"predicted_{phenotype}"][chosen].astype(float)
-            change = predicted - predicted[0]
-            part = np.full(len(change), np.nan) if abs(change[-1]) <= ROUNDING else change / change[-1]
-            table = {
-                "strain": strain,
-                "genes": genes[strain],
-                "phenotype": phenotype,
-                "subset": [names[row] for row in chosen],
-                "size": sizes,
-                "predicted": predicted,
-                "change": change,
-                "part": part,
-                "interaction": _interactions(change),
-                "responsible": _responsible(part, sizes),
-            }
-            tables.append(pd.DataFrame(table))
+            of = {"strain": strain, "genes": genes[strain], "phenotype": phenotype, "subset": names[rows]}
+            found = compare_subsets(columns[f"predicted_{phenotype}"][rows].astype(float))
+            tables.append(pd.DataFrame(of | found))
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=COLUMNS)
 
 
@@ -366,47 +353,37 @@ def _all_called(changed: str, genes: Vocabulary) -> str:
     return ", ".join(_called(genes, gene) + colon + left for gene, colon, left in parts) or "the wild type"
 
 
-def _changes(strains: Strains) -> list[NDArray[np.int64]]:
-    """Return for each strain where the different genes that it changes stand among all targets."""
-    arrays, found = strains.numpy(), list[NDArray[np.int64]]()
-    for first, last in itertools.pairwise(arrays.offsets):
-        _, places = np.unique(arrays.targets[first:last], return_index=True)
-        found.append(first + np.sort(places))
-    return found
+def _every(number: int) -> NDArray[np.bool_]:
+    """Return which of some changes are in each of their subsets, [2^K, K], small subsets first."""
+    subsets = (one for size in range(number + 1) for one in itertools.combinations(range(number), size))
+    return np.array([[place in one for place in range(number)] for one in subsets], bool)
 
 
-def _every(number: int) -> list[tuple[int, ...]]:
-    """Return all subsets of some number of changes, small ones first."""
-    return [chosen for size in range(number + 1) for chosen in itertools.combinations(range(number), size)]
-
-
-def _subsets_of(strains: Strains, places: Sequence[NDArray[np.int64]]) -> tuple[Strains, NDArray[np.int64]]:
-    """Return all subsets of the changes of strains as strains with the covariates of their owners, and the owners."""
-    chosen = [of_strain[list(subset)] for of_strain in places for subset in _every(len(of_strain))]
-    owners = np.repeat(np.arange(len(places)), [2 ** len(of_strain) for of_strain in places])
-    arrays = strains.numpy()
-    of_owner = arrays.take(owners)
-    targets = np.concatenate([*chosen, np.zeros(0, np.int64)]).astype(np.int64)
-    subsets = of_owner.with_(
-        targets=arrays.targets[targets],
-        offsets=np.concatenate([[0], np.cumsum([len(one) for one in chosen])]).astype(np.int64),
-        activities=None if arrays.activities is None else arrays.activities[targets],
-        columns=of_owner.columns,
+def subsets_of(strains: Strains) -> Strains:
+    """Return all subsets of the changes of strains, in numpy, as strains with the columns of those that they are of."""
+    every = [_every(number) for number in strains.num_deletions.tolist()]
+    places = [first + np.nonzero(subsets)[1] for first, subsets in zip(strains.offsets, every, strict=False)]
+    chosen = np.concatenate([*places, np.zeros(0, np.int64)])
+    sizes = np.concatenate([[0], *(subsets.sum(axis=1) for subsets in every)])
+    return strains.take(np.repeat(np.arange(len(strains)), [len(subsets) for subsets in every])).with_(
+        targets=strains.targets[chosen],
+        offsets=np.cumsum(sizes),
+        activities=None if strains.activities is None else strains.activities[chosen],
     )
-    return subsets, owners
 
 
-def _interactions(change: NDArray[Any]) -> NDArray[np.float64]:
-    """Return what each subset does beyond all smaller ones inside it, in the order of ``_every``."""
-    every = _every(len(change).bit_length() - 1)
-    found: dict[tuple[int, ...], float] = {}
-    for subset, value in zip(every, change, strict=True):
-        inside = set(subset)
-        found[subset] = float(value) - sum(of for smaller, of in found.items() if inside.issuperset(smaller))
-    return np.array(list(found.values()))
-
-
-def _responsible(part: NDArray[np.float64], sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return whether each subset is one of the smallest that take most of the change; none where there is no change."""
+def compare_subsets(predicted: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
+    """Return the columns of `explain` from ``size`` on, given what is predicted of all subsets of a strain, [2^K]."""
+    every = _every(len(predicted).bit_length() - 1).astype(int)
+    size, change = every.sum(axis=1), predicted - predicted[0]
+    part = np.full(len(change), np.nan) if abs(change[-1]) <= ROUNDING else change / change[-1]
+    is_inside = every @ every.T == size  # [2^K, 2^K] whether the second is a part of the first
     enough = part >= 0.9  # so it was measured
-    return enough & (sizes == sizes[enough].min(initial=len(part)))
+    return {
+        "size": size,
+        "predicted": predicted,
+        "change": change,
+        "part": part,
+        "interaction": np.where(is_inside, (-1.0) ** (size[:, None] - size), 0.0) @ change,
+        "responsible": enough & (size == size[enough].min(initial=len(part))),
+    }

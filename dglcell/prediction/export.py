@@ -5,8 +5,10 @@ from __future__ import annotations
 import shutil
 import tempfile
 import zipfile
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -22,37 +24,16 @@ from dglcell.trained_models import NAME, SUFFIX, Card, read_card, unpack, write_
 from dglcell.training.checkpoint import MODEL as WEIGHTS
 from dglcell.training.checkpoint import Trained, load_trained, read_checkpoint
 
-
-@dataclass(frozen=True)
-class About:
-    """This is the part of a card that no file of a run has. Values that are None are taken from an earlier card."""
-
-    organism: str | None = None  #: whose cell it is
-    licence: str | None = None
-    limits: list[str] | None = None  #: what the model must not be used for, a sentence each
-    description: str | None = None  #: what it predicts; that of the experiment where no card has one
-
-    def over(self, earlier: Card | None, run: RunFiles) -> About:
-        """Return all of it, with values of an earlier card or of the run in place of None."""
-        found = {name: getattr(self, name) or getattr(earlier, name, None) for name in vars(self)}
-        found["description"] = found["description"] or run.config["experiment"]["description"]
-        lacking = [name for name, value in found.items() if not value]
-        if lacking:
-            raise ConfigError(
-                "the card of the model is not complete",
-                got=f"no {' and no '.join(lacking)}",
-                expected="what a user has to know before the first prediction",
-                do="give " + " and ".join(f"--{name.removesuffix('s')} TEXT" for name in lacking),
-            )
-        return About(**found)
+ABOUT = ("organism", "licence", "limits", "description")
+"""This part of a card no file of a run has: what whose cell it is, and what users should know (`Card`)."""
 
 
-def export(run: Path, output: Path, about: About, *, strains: bool = True) -> Path:
+def export(run: Path, output: Path, about: Mapping[str, Any], *, strains: bool = True) -> Path:
     """Write a finished run as a trained model; an earlier one with the same name is replaced.
 
     Args:
         output: the model's folder, or its one file, which ends in ``.zip``.
-        about: text of the model's card.
+        about: those of ``ABOUT`` that are new; others are those of an earlier card, and the experiment's description.
         strains: whether measured and predicted phenotypes of validation and test strains go with it.
 
     Returns:
@@ -62,23 +43,32 @@ def export(run: Path, output: Path, about: About, *, strains: bool = True) -> Pa
         CheckpointError: the run is not finished, or a file of it is missing or damaged.
         ConfigError: the card would not be complete, or something other than a model is at the output's path.
     """
-    earlier = _earlier(output)
-    found = read_run(run)
+    earlier, found = _earlier(output), read_run(run)
     trained = load_trained(found.directory)
-    about = about.over(earlier, found)
-    if output.suffix != SUFFIX:
-        with atomic_directory(output, overwrite=True) as folder:
-            _write(folder, found, trained, about, strains)
-        return output
-    with tempfile.TemporaryDirectory() as name:
-        _write(Path(name), found, trained, about, strains)
-        with atomic_file(output) as partial, zipfile.ZipFile(partial, "w") as file:
-            for path in sorted(path for path in Path(name).rglob("*") if path.is_file()):
-                # All have this time, so that the same model has the same hash.
-                member = zipfile.ZipInfo(path.relative_to(name).as_posix(), (1980, 1, 1, 0, 0, 0))
-                member.compress_type = zipfile.ZIP_DEFLATED
-                file.writestr(member, path.read_bytes())
+    known = {name: about.get(name) or getattr(earlier, name, None) for name in ABOUT}
+    known["description"] = known["description"] or found.config["experiment"]["description"]
+    if lacking := [name for name, value in known.items() if not value]:
+        raise ConfigError(
+            "the card of the model is not complete",
+            got=f"no {' and no '.join(lacking)}",
+            expected="what a user has to know before the first prediction",
+            do="give " + " and ".join(f"--{name.removesuffix('s')} TEXT" for name in lacking),
+        )
+    packs = output.suffix == SUFFIX
+    with tempfile.TemporaryDirectory() if packs else atomic_directory(output, overwrite=True) as folder:
+        _write(Path(folder), found, trained, known, strains)
+        if packs:
+            _pack(Path(folder), output)
     return output
+
+
+def _pack(folder: Path, output: Path) -> None:
+    with atomic_file(output) as partial, zipfile.ZipFile(partial, "w") as file:
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            # All have this time, so that the same model has the same hash.
+            member = zipfile.ZipInfo(path.relative_to(folder).as_posix(), (1980, 1, 1, 0, 0, 0))
+            member.compress_type = zipfile.ZIP_DEFLATED
+            file.writestr(member, path.read_bytes())
 
 
 def _earlier(output: Path) -> Card | None:
@@ -98,13 +88,14 @@ def _earlier(output: Path) -> Card | None:
     return None
 
 
-def _write(folder: Path, run: RunFiles, trained: Trained, about: About, strains: bool) -> None:
+def _write(folder: Path, run: RunFiles, trained: Trained, about: Mapping[str, Any], strains: bool) -> None:
     there, here = run.directory, RunDirectory(folder)
     kept = [there.environment, there.split, there.metrics, there.usage, there.results, there.calibration]
     for path in [*kept, there.baselines, *(map(there.predictions, run.predictions) if strains else ())]:
         if path.is_file():
             shutil.copyfile(path, folder / path.name)
-    environment = {**run.environment, "command": _anywhere(run.environment["command"])}
+    command = " ".join(word for word in run.environment["command"].split() if not word.startswith("paths."))
+    environment = {**run.environment, "command": command}
     write_json(here.environment, environment)
     config = replace(
         trained.config,
@@ -128,37 +119,21 @@ def _write(folder: Path, run: RunFiles, trained: Trained, about: About, strains:
         save_cell(trained.cell, here.cell)
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     files = {path.relative_to(folder).as_posix(): sha256_file(path) for path in paths}
-    write_json(here.card, asdict(_card(run, trained, about, files)))
+    card = Card(
+        **about,
+        **{name: environment[name] for name in ("command", "dglcell", "model", "parameters", "strains", "hashes")},
+        genes=environment["cell"]["genes"],
+        units=dict(zip(trained.phenotypes, trained.units, strict=True)),
+        source=run.config["data"]["source"]["name"],
+        split=environment["split"]["kind"],
+        rows=[row for row in run.results["rows"] if row["part"] == "test"],
+        files=files,
+    )
+    write_json(here.card, asdict(card))
     load_trained(here, cell=trained.cell)
-
-
-def _anywhere(command: str) -> str:
-    return " ".join(word for word in command.split() if not word.startswith("paths."))
 
 
 def is_shipped(cell: CellConfig) -> bool:
     """Return whether a cell graph can be built from nothing but a metabolic model that cobra ships."""
     read_elsewhere = cell.networks or cell.aliases or cell.similarity is not None or cell.genes not in (MODEL, UNION)
     return cell.model in SHIPPED and not read_elsewhere
-
-
-def _card(run: RunFiles, trained: Trained, about: About, files: dict[str, str]) -> Card:
-    environment = run.environment
-    return Card(
-        description=about.description or "",
-        organism=about.organism or "",
-        licence=about.licence or "",
-        limits=about.limits or [],
-        command=_anywhere(environment["command"]),
-        dglcell=environment["dglcell"],
-        model=environment["model"],
-        parameters=environment["parameters"],
-        genes=environment["cell"]["genes"],
-        units=dict(zip(trained.phenotypes, trained.units, strict=True)),
-        source=run.config["data"]["source"]["name"],
-        strains=environment["strains"],
-        split=environment["split"]["kind"],
-        hashes=environment["hashes"],
-        rows=[row for row in run.results["rows"] if row["part"] == "test"],
-        files=files,
-    )

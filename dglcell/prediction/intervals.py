@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -18,7 +17,7 @@ from dglcell.errors import CheckpointError, ConfigError, count, listing
 from dglcell.prediction.design import Design
 from dglcell.prediction.table import predicted_column, prediction_columns, spread_column
 from dglcell.report.run_files import read_predictions
-from dglcell.runs.directory import MEND, RunDirectory
+from dglcell.runs.directory import MEND
 from dglcell.training.checkpoint import Trained
 from dglcell.uncertainty.calibration import Calibration
 from dglcell.uncertainty.conformal import check_coverage, conformal_quantile
@@ -34,7 +33,7 @@ class Intervals:
     coverage: float  #: share of the strains whose measured value shall be in its interval
 
     @classmethod
-    def of(cls, members: Sequence[Trained], directories: Sequence[Path], coverage: float) -> Self:
+    def of(cls, members: Sequence[Trained], coverage: float) -> Self:
         """Return the intervals of one model, or of the mean of several.
 
         Args:
@@ -54,8 +53,8 @@ class Intervals:
                 got=f"predictions of {listing(sorted(others))}",
                 do="leave out `--with`, or `--interval`",
             )
-        found = [_calibration_of(*pair) for pair in zip(members, directories, strict=True)]
-        calibration = found[0] if len(found) == 1 else _together(found[0], members, directories)
+        found = [*map(_calibration_of, members)]
+        calibration = found[0] if len(found) == 1 else _together(found[0], members)
         for one in calibration.phenotypes.values():
             if one.kind != CLASSIFICATION:
                 conformal_quantile(one.scores, coverage)
@@ -86,23 +85,23 @@ class Intervals:
             )
 
 
-def _calibration_of(member: Trained, directory: Path) -> Calibration:
+def _calibration_of(member: Trained) -> Calibration:
     """Read the calibration of a run, which must be of the checkpoint that predicts."""
-    path = RunDirectory(directory).calibration
-    found = Calibration.load(path)
+    found = Calibration.load(member.run.calibration)
     if (found.checkpoint, found.epoch) != (member.path.name, member.epoch):
         raise CheckpointError(
-            f"the intervals of the run '{directory}' are of another checkpoint",
+            f"the intervals of the run '{member.run.path}' are of another checkpoint",
             got=f"{member.path.name} after epoch {member.epoch + 1}",
             expected=f"{found.checkpoint} after epoch {found.epoch + 1}",
             do="leave out `--checkpoint`, or " + MEND,
         )
     if len(found.training) != len(member.cell.genes) or tuple(found.phenotypes) != member.phenotypes:
-        raise CheckpointError(f"'{path}' is of another run", expected="the file as `dglcell train` wrote it", do=MEND)
+        what, expected = f"'{member.run.calibration}' is of another run", "the file as `dglcell train` wrote it"
+        raise CheckpointError(what, expected=expected, do=MEND)
     return found
 
 
-def _together(first: Calibration, members: Sequence[Trained], directories: Sequence[Path]) -> Calibration:
+def _together(first: Calibration, members: Sequence[Trained]) -> Calibration:
     """Calibrate the mean of several runs on the validation part that they share."""
     if len({member.split_sha256 for member in members}) > 1:
         raise ConfigError(
@@ -112,10 +111,11 @@ def _together(first: Calibration, members: Sequence[Trained], directories: Seque
             do="predict with one of the runs, or leave out `--interval`",
         )
     phenotypes = members[0].phenotypes
-    tables = [read_predictions(RunDirectory(path), "validation") for path in directories]
-    for table, path in zip(tables, directories, strict=True):
+    tables = [read_predictions(member.run, "validation") for member in members]
+    for table, member in zip(tables, members, strict=True):
         if not set(phenotypes) <= set(table) or {len(one) for one in table.values()} != {len(first.structure)}:
-            raise CheckpointError(f"the predictions of the validation part in '{path}' are of other strains", do=MEND)
+            what = f"the predictions of the validation part in '{member.run.path}' are of other strains"
+            raise CheckpointError(what, do=MEND)
     predicted_RST = np.array([[table[name].predicted for name in phenotypes] for table in tables]).transpose(0, 2, 1)
     columns = prediction_columns(phenotypes, predicted_RST)
     return first.fitted(

@@ -25,7 +25,6 @@ from dglcell.prediction.columns import GenotypeColumns
 from dglcell.prediction.covariates import asked_of
 from dglcell.prediction.predict import predict_rows
 from dglcell.prediction.table import predicted_by, predicted_column
-from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import Trained
 from dglcell.training.predicting import ENSEMBLE, NETWORK, kept_baselines, predicting_with
 from dglcell.training.prepare import open_store, store_of_run
@@ -35,7 +34,6 @@ log = logging.getLogger("dglcell")
 
 def rows_on(
     members: Sequence[Trained],
-    directories: Sequence[Path],
     experiment: str | Path,
     overrides: Sequence[str] = (),
     phenotypes: Mapping[str, str] | None = None,
@@ -53,21 +51,20 @@ def rows_on(
             expected=f"{listing(known)} of the model = {listing(table.phenotypes)} of the strains",
             do="name them, e.g. `--phenotype s_score=digenic_interaction`",
         )
-    strains = _new_strains(members, directories, table, name)
+    strains = _new_strains(members, table, name)
     empty = sorted(one for one in set(measured.values()) if np.isnan(strains.phenotypes[one]).all())
     if empty:
         do = "evaluate on another experiment or phenotype, or choose other strains with keys of `data.source`"
         raise DataError(f"no strain of '{name}' that is left has a measured {' or '.join(empty)}", do=do)
     read = GenotypeColumns.of(trained).read(strains, trained.cell.genes).strains
     labels = {one: strains.phenotypes[column] for one, column in measured.items()}
-    rows, pairs = [], list(zip(members, directories, strict=True))
+    rows = []
     for way in (NETWORK, ENSEMBLE):
         with suppress(ConfigError):  # the run made no ensemble
-            rows += measured_rows([predicting_with(way, *pair) for pair in pairs], read, labels, name)
-    directory = RunDirectory(directories[0])
-    if not directory.baselines.is_file():
+            rows += measured_rows([predicting_with(way, member) for member in members], read, labels, name)
+    if not trained.run.baselines.is_file():
         return rows
-    for phenotype, models in kept_baselines(directory, trained.cell).models.items():
+    for phenotype, models in kept_baselines(trained.run, trained.cell).models.items():
         for baseline, model in models.items() if phenotype in measured else ():
             with suppress(DataError):  # it knows deletions alone, and the strains have activities
                 predicted = {name: model.predict(read)}
@@ -86,13 +83,13 @@ def measured_rows(
     return rows
 
 
-def _new_strains(members: Sequence[Trained], directories: Sequence[Path], table: Strains, name: str) -> Strains:
+def _new_strains(members: Sequence[Trained], table: Strains, name: str) -> Strains:
     """Return the strains that no member was trained on, and whose genes the cell graph has."""
     trained = members[0]
     table = renamed(table, trained.cell.genes)
     lacking = np.array([gene not in trained.cell.genes for gene in table.names])
     unknown = table.total(lacking[table.targets]) > 0
-    seen = np.isin(identities(table, trained), strains_of_runs(members, directories))
+    seen = np.isin(identities(table, trained), strains_of_runs(members))
     # The wild type is a strain for models that see its covariates.
     idle = (table.num_deletions == 0) & (not asked_of(trained))
     kept = np.flatnonzero(~(unknown | seen | idle))
@@ -128,12 +125,12 @@ def renamed(table: Strains, genes: Vocabulary) -> Strains:
     return replace(table, names=tuple(map(genes.find, table.names)))
 
 
-def strains_of_runs(members: Sequence[Trained], directories: Sequence[Path]) -> Keys:
+def strains_of_runs(members: Sequence[Trained]) -> Keys:
     """Return the strains that a member was trained on, or chosen by, as `identities`."""
     of_stores: dict[str, Keys] = {}  # several seeds may share a store
     found = []
-    for member, path in zip(members, directories, strict=True):
-        split = Split.load(RunDirectory(path).split)
+    for member in members:
+        split = Split.load(member.run.split)
         store = store_of_run(member.config, split)
         if store.sha256 not in of_stores:
             of_stores[store.sha256] = identities(renamed(store.read(), members[0].cell.genes), member)

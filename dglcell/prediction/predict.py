@@ -290,9 +290,8 @@ def predict_design(
         predict_rows, members, batch_size=batch_size, worth_sharing=worth_sharing, intervals=intervals
     )
     if design.activities:
-        predict(
-            design.strains(0, 1, genes.names)
-        )  # A model that refuses activities does so before a folder of parts is made.
+        # A model that refuses activities does so before a folder of parts is made.
+        predict(design.strains(0, 1, genes.names))
     about = _describe(members, intervals) | design.describe()
     if ranking is not None:  # what the order depends on beside the predictions
         about |= {"by": ranking.by, "top": ranking.top, "phenotype": ranking.phenotype}

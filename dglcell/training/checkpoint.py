@@ -137,6 +137,7 @@ class Trained:
     epoch: int  #: the epoch after which the checkpoint was written
     path: Path  #: path of the checkpoint
     split_sha256: str  #: SHA-256 of the split that it was trained on
+    run: RunDirectory  #: directory of its run
     #: phenotype → what predicts it (`dglcell.training.predicting`); the network predicts the others
     chosen: Mapping[str, Chosen] = field(default_factory=dict)
 
@@ -184,9 +185,8 @@ def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: C
         normaliser = Normaliser(read.config.data.normalise, state["normaliser.shift"], state["normaliser.scale"])
     except KeyError as error:
         raise refuse(path, f"is damaged: {error} is missing") from error
-    return Trained(
-        model.eval(), normaliser, read.config, cell, read.phenotypes, read.units, read.epoch, path, read.split_sha256
-    )
+    of_run = read.config, cell, read.phenotypes, read.units, read.epoch, path, read.split_sha256
+    return Trained(model.eval(), normaliser, *of_run, directory)
 
 
 MODEL = "model."

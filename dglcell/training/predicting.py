@@ -8,7 +8,6 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -251,7 +250,7 @@ def choices_as_json(choices: Mapping[str, Choice]) -> dict[str, Any]:
     return {phenotype: asdict(choice) for phenotype, choice in choices.items()}
 
 
-def predicting_with(way: str, trained: Trained, run: Path) -> Trained:
+def predicting_with(way: str, trained: Trained) -> Trained:
     """Return the trained model with what predicts each phenotype.
 
     Raises:
@@ -260,8 +259,7 @@ def predicting_with(way: str, trained: Trained, run: Path) -> Trained:
     """
     if way not in WAYS:
         raise ConfigError("what shall predict?", got=way, expected=listing(WAYS), do=did_you_mean(way, WAYS, None))
-    directory, own = RunDirectory(run), trained.config.model.name
-    choices, is_same = _choices_of(directory, trained)
+    own, (choices, is_same) = trained.config.model.name, _choices_of(trained)
     kept: Mapping[str, Mapping[str, Baseline]] | None = None
     chosen = {}
     for phenotype in trained.phenotypes:
@@ -270,11 +268,11 @@ def predicting_with(way: str, trained: Trained, run: Path) -> Trained:
             choice = Choice(NETWORK, own, "the run chose with another checkpoint", choice.baseline)
         weight, name, baseline = choice.weight_of(way), own, None
         if weight is None:
-            got = choice.why or "a run without baselines"
-            raise ConfigError(f"the run '{run}' has no {way} for {phenotype}", got=got, do="leave out `--with`")
+            what, got = f"the run '{trained.run.path}' has no {way} for {phenotype}", choice.why
+            raise ConfigError(what, got=got or "a run without baselines", do="leave out `--with`")
         if weight > 0:
             assert choice.baseline is not None
-            kept = kept_baselines(directory, trained.cell).models if kept is None else kept
+            kept = kept_baselines(trained.run, trained.cell).models if kept is None else kept
             baseline = kept[phenotype][choice.baseline]
         by = choice.by if way == BEST else way
         if by != NETWORK and choice.baseline is not None:
@@ -283,12 +281,12 @@ def predicting_with(way: str, trained: Trained, run: Path) -> Trained:
     return replace(trained, chosen=chosen)
 
 
-def _choices_of(directory: RunDirectory, trained: Trained) -> tuple[dict[str, Choice], bool]:
+def _choices_of(trained: Trained) -> tuple[dict[str, Choice], bool]:
     """Return phenotype → choice of a run, none of one that is not finished, and whether they are of this checkpoint."""
-    if not directory.results.is_file():
+    if not (results := trained.run.results).is_file():
         return {}, True
     try:
-        content = read_json(directory.results)
+        content = read_json(results)
         check_fields(content, {"": dict[str, Any]})
         content = {"predicts": {}} | content
         check_fields(content, {"predicts": dict[str, dict[str, Any]]})
@@ -297,7 +295,7 @@ def _choices_of(directory: RunDirectory, trained: Trained) -> tuple[dict[str, Ch
             check_fields(one, kinds)
         choices = {name: Choice(**one) for name, one in content["predicts"].items()}
     except (UnreadableError, TypeError) as error:
-        raise damaged_file(directory.results, error) from error
+        raise damaged_file(results, error) from error
     return choices, (content.get("checkpoint"), content.get("epoch")) == (trained.path.name, trained.epoch)
 
 

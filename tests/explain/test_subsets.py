@@ -26,12 +26,9 @@ from dglcell.explain.tables import (
     MOST_CHANGES,
     STRONGEST,
     TOGETHER,
-    _changes,
-    _every,
-    _interactions,
-    _responsible,
-    _subsets_of,
+    compare_subsets,
     split,
+    subsets_of,
     written,
 )
 from dglcell.graph.cell import CellConfig, build_cell
@@ -69,41 +66,40 @@ def test_every_subset_is_predicted_as_a_strain_of_its_own(found: pd.DataFrame, p
 def test_batches_do_not_matter_and_several_seeds_have_a_mean(found: pd.DataFrame, predictor: Predictor) -> None:
     alone = predictor.explain(STRAINS, batch_size=1)
     np.testing.assert_allclose(alone["predicted"], found["predicted"], atol=1e-6)
-    twice = Predictor(predictor.members * 2, predictor.directories * 2).explain(STRAINS)
+    twice = Predictor(predictor.members * 2).explain(STRAINS)
     np.testing.assert_allclose(twice["predicted"], found["predicted"], atol=1e-6)
 
 
 def test_a_synthetic_lethal_pair_is_responsible_and_not_its_bystander() -> None:
-    sizes = np.array([len(subset) for subset in _every(3)])
     #        {}   a    b    c   ab   ac   bc  abc
     growth = [1.0, 1.0, 1.0, 0.9, 0.0, 0.9, 0.9, 0.0]
-    change = np.array(growth) - 1
-    assert _responsible(change / change[-1], sizes).tolist() == [False] * 4 + [True] + [False] * 3
-    assert _interactions(change)[4] == -1
+    found = compare_subsets(np.array(growth))
+    assert found["responsible"].tolist() == [False] * 4 + [True] + [False] * 3
+    assert found["interaction"][4] == -1
     # Of a and b alike each is named; and where nothing changes, nothing is.
-    either = np.array([0, -1, -1, 0, -1, -1, -1, -1.0])
-    assert _responsible(-either, sizes).tolist() == [False, True, True] + [False] * 5
-    assert not _responsible(np.full(8, np.nan), sizes).any()
+    either = compare_subsets(np.array([1, 0, 0, 1, 0, 0, 0, 0.0]))
+    assert either["responsible"].tolist() == [False, True, True] + [False] * 5
+    assert not compare_subsets(np.ones(8))["responsible"].any()
 
 
 @given(st.lists(st.lists(st.integers(0, 8), max_size=4, unique=True), min_size=1, max_size=4), st.data())
 def test_subsets_keep_activities_and_interactions_have_their_signs(genes: list[list[int]], data: st.DataObject) -> None:
     names = tuple("abcdefghi")
-    twice = Strains.from_indices(names, [[0, 1, 0]])  # counts once
-    assert _subsets_of(twice, _changes(twice))[0].genotypes == [[], ["a"], ["b"], ["a", "b"]]
     left = data.draw(st.lists(st.floats(0.125, 1, width=32), min_size=9, max_size=9))
-    strains = Strains.from_names([{names[gene]: left[gene] for gene in strain} for strain in genes])
-    subsets, owners = _subsets_of(strains, _changes(strains))
-    values = np.random.default_rng(0).normal(size=len(subsets))
-    for strain, own in enumerate(genes):
-        mine = np.flatnonzero(owners == strain)
-        expected = [{names[own[place]]: left[own[place]] for place in subset} for subset in _every(len(own))]
+    subsets = subsets_of(Strains.from_names([{names[gene]: left[gene] for gene in strain} for strain in genes]))
+    values, first = np.random.default_rng(0).normal(size=len(subsets)), 0
+    for own in genes:
+        every = [one for size in range(len(own) + 1) for one in itertools.combinations(own, size)]
+        mine = range(first, first + len(every))
+        first += len(every)
+        expected = [{names[gene]: left[gene] for gene in subset} for subset in every]
         assert [subsets.changes[row] for row in mine] == [pytest.approx(one) for one in expected]
-        by_subset = dict(zip(_every(len(own)), values[mine], strict=True))
-        for subset, interaction in zip(by_subset, _interactions(values[mine]), strict=True):
+        found, by_subset = compare_subsets(values[mine]), dict(zip(every, values[mine], strict=True))
+        for subset, size, interaction in zip(every, found["size"], found["interaction"], strict=True):
             inside = [t for size in range(len(subset) + 1) for t in itertools.combinations(subset, size)]
-            signed = sum((-1) ** (len(subset) - len(t)) * by_subset[t] for t in inside)
-            assert interaction == pytest.approx(signed)
+            signed = sum((-1) ** (len(subset) - len(t)) * (by_subset[t] - values[mine][0]) for t in inside)
+            assert (interaction, size) == (pytest.approx(signed), len(subset))
+    assert first == len(subsets)
 
 
 def test_too_many_changes_are_refused(predictor: Predictor) -> None:
@@ -167,7 +163,7 @@ def test_nor_do_they_for_what_is_attributed(predictor: Predictor) -> None:
     whole, alone = (predictor.attribute(STRAINS, batch_size=size).set_index(columns).change for size in (None, 1))
     pd.testing.assert_series_equal(whole.sort_index(), alone.sort_index(), atol=1e-10)
     assert split(predictor.members, predictor._read([["b0008"]]).strains.take(np.zeros(0, np.int64))).empty
-    twice = Predictor(predictor.members * 2, predictor.directories * 2).attribute(STRAINS).set_index(columns).change
+    twice = Predictor(predictor.members * 2).attribute(STRAINS).set_index(columns).change
     pd.testing.assert_series_equal(whole.sort_index(), twice.sort_index(), atol=1e-10)
 
 
@@ -181,9 +177,8 @@ def test_a_lost_reaction_is_shared_by_the_genes_that_take_it(monkeypatch: pytest
     other = next(node for node, genes in by_reaction.items() if first not in genes and second not in genes)
     rows = [("reaction", reaction, 1.0), ("gene", first, 0.25), ("reaction", other, 8.0), ("", -1, 2.0)]
     sources = pd.DataFrame(rows, columns=["node_type", "node", "change"]).assign(strain=0, phenotype=0)
-    changed = pd.DataFrame({"strain": 0, "node": [first, second]})
-    nothing = np.zeros((1, 1))
-    found = tables._by_gene(Attributed(nothing, nothing, sources, sources, changed), cell)
+    nothing, strains = np.zeros((1, 1)), Strains.from_indices(cell.genes.names, [[first, second]])
+    found = tables._by_gene(Attributed(nothing, nothing, sources, sources), strains, cell)
     names = [tables._called(cell.genes, cell.genes.names[gene]) for gene in (first, second)]
     assert found.groupby("name").change.sum().to_dict() == {names[0]: 0.75, names[1]: 0.5, TOGETHER: 10.0}
 

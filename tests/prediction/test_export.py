@@ -13,12 +13,12 @@ from dglcell.cli import main
 from dglcell.config.experiment import CellConfig
 from dglcell.errors import CheckpointError, ConfigError
 from dglcell.files.atomic import sha256_file
-from dglcell.prediction.export import About, export, is_shipped
+from dglcell.prediction.export import export, is_shipped
 from dglcell.runs.directory import RunDirectory
 from dglcell.trained_models import read_card
 from tests.tiny import Tiny
 
-ABOUT = About(organism="E. coli", licence="MIT", limits=["It is tiny."], description="Growth.")
+ABOUT = {"organism": "E. coli", "licence": "MIT", "limits": ["It is tiny."], "description": "Growth."}
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -42,7 +42,7 @@ def test_it_has_what_predicts_and_nothing_of_the_machine(
     strains = [["b0008"], ["b0114", "b0115"]]
     assert dglcell.load(model.path).predict(strains).equals(dglcell.load(tiny_run.path).predict(strains))
     card, environment = read_card(model.path), json.loads(tiny_run.environment.read_text())
-    assert (card.organism, card.licence, card.limits, card.description) == tuple(vars(ABOUT).values())
+    assert (card.organism, card.licence, card.limits, card.description) == tuple(ABOUT.values())
     assert (card.hashes, card.strains) == (environment["hashes"], environment["strains"])
     assert card.rows == [row for row in json.loads(tiny_run.results.read_text())["rows"] if row["part"] == "test"]
     assert card.files.keys() == files(model.path).keys() - {"card.json"}
@@ -52,9 +52,9 @@ def test_a_new_version_keeps_what_the_card_of_the_old_one_said(tiny_run: RunDire
     for output in (tmp_path / "model", tmp_path / "model.zip"):
         export(tiny_run.path, output, ABOUT)
         before = sha256_file(output) if output.is_file() else files(output)
-        export(tiny_run.path, output, About())
+        export(tiny_run.path, output, {})
         assert (sha256_file(output) if output.is_file() else files(output)) == before
-    export(tiny_run.path, tmp_path / "model", About(licence="CC0"))
+    export(tiny_run.path, tmp_path / "model", {"licence": "CC0"})
     assert read_card(tmp_path / "model").licence == "CC0"
 
 
@@ -79,7 +79,7 @@ def test_what_cannot_be_a_model_is_refused(
     tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        export(tiny_run.path, tmp_path / "model", About(organism="E. coli", description="Growth."))
+        export(tiny_run.path, tmp_path / "model", {"organism": "E. coli", "description": "Growth."})
     assert str(caught.value) == (
         "the card of the model is not complete\n"
         "  got:      no licence and no limits\n"

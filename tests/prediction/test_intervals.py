@@ -17,7 +17,7 @@ from dglcell.data.config import ALIKE_EVERYWHERE
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DglcellError
 from dglcell.prediction.design import Design
-from dglcell.prediction.export import About, export
+from dglcell.prediction.export import export
 from dglcell.prediction.intervals import Intervals
 from dglcell.report.run_files import read_predictions, read_run
 from dglcell.runs.directory import RunDirectory
@@ -88,7 +88,7 @@ def test_several_seeds_are_calibrated_together(seeds: Path) -> None:
     predictor = api.load(seeds)
     tables = [read_predictions(RunDirectory(path), "validation")["fitness"] for path in predictor.directories]
     mean = np.mean([table.predicted for table in tables], axis=0)
-    found = Intervals.of(predictor.members, predictor.directories, 0.9).calibration.phenotypes["fitness"]
+    found = Intervals.of(predictor.members, 0.9).calibration.phenotypes["fitness"]
     errors = np.abs(tables[0].measured - mean)
     assert len(found.errors) == len(errors) - min(1000, len(errors) // 2)
     assert np.abs(found.errors[:, None] - errors).min(1).max() < 2e-5
@@ -99,7 +99,7 @@ def test_several_seeds_are_calibrated_together(seeds: Path) -> None:
         )
         for member, kind in zip(predictor.members, ALIKE_EVERYWHERE * 2, strict=True)
     ]
-    alike = Intervals.of(members, predictor.directories, 0.9).calibration.phenotypes["fitness"]
+    alike = Intervals.of(members, 0.9).calibration.phenotypes["fitness"]
     np.testing.assert_array_equal(alike.scores, alike.errors)
     np.testing.assert_allclose(np.sort(alike.errors), np.sort(errors), atol=2e-5)
     frame = predictor.predict(STRAINS, interval=0.9)
@@ -119,7 +119,7 @@ def test_rankings_use_intervals_in_place_of_the_spread(tiny_run: RunDirectory, s
 
 
 def test_an_exported_model_has_intervals_also_without_its_strains(tiny_run: RunDirectory, tmp_path: Path) -> None:
-    about = About("E. coli", "CC0", ["It is a test."], "A test")
+    about = {"organism": "E. coli", "licence": "CC0", "limits": ["It is a test."], "description": "A test"}
     made = export(tiny_run.path, tmp_path / "tiny-model", about, strains=False)
     assert "calibration.npz" in json.loads((made / "card.json").read_text())["files"]
     expected, found = (api.load(path).predict(STRAINS, interval=0.9) for path in (tiny_run.path, made))
@@ -130,7 +130,7 @@ def test_new_genes_beyond_those_of_the_validation_part_are_told(
     tiny_run: RunDirectory, caplog: pytest.LogCaptureFixture
 ) -> None:
     predictor = api.load(tiny_run.path)
-    intervals = Intervals.of(predictor.members, predictor.directories, 0.9)
+    intervals = Intervals.of(predictor.members, 0.9)
     training = np.ones_like(intervals.calibration.training)
     training[:2] = 0
     calibration = dataclasses.replace(
