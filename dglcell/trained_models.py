@@ -134,22 +134,20 @@ def list_models() -> dict[str, Path | PublishedFile]:
         raise CheckpointError(what, expected=expected, do="make it, or unset it")
     found: dict[str, Path | PublishedFile] = {}
     for folder in (PACKAGED, *([Path(own)] if own else [])):
-        found |= _read_listing(folder / "models.json")
+        if os.path.lexists(path := folder / "models.json"):
+            found |= _read_listing(path)
         found |= {path.parent.name: path.parent for path in folder.glob("*/card.json")}
     return dict(sorted(found.items()))
 
 
 def _read_listing(path: Path) -> dict[str, PublishedFile]:
-    """Return name → where a model in one file is fetched from, as a file in a folder of models says it."""
-    if not os.path.lexists(path):
-        return {}
     expected, do = "names of models, each with its url, sha256, size and description", "mend or remove it"
     content = read_fields(path, {"": dict[str, Listed]}, CheckpointError, expected=expected, do=do)
     return {
         name: PublishedFile(
-            about["sha256"] + SUFFIX, (about["url"],), about["sha256"], about["size"], description=about["description"]
+            of["sha256"] + SUFFIX, (of["url"],), of["sha256"], of["size"], description=of["description"]
         )
-        for name, about in content.items()
+        for name, of in content.items()
     }
 
 
@@ -198,11 +196,10 @@ def runs_in(path: Path) -> list[Path]:
     """
     path = find_run(path)
     folders = [] if RunDirectory(path).config.exists() else path.glob("seed-*")
-    found = []
-    for run in sorted(folders, key=lambda run: (len(run.name), run.name)):
-        if RunDirectory(run).config.exists():
-            found.append(run)
-        else:
+    seeds = sorted(folders, key=lambda run: (len(run.name), run.name))
+    found = [run for run in seeds if RunDirectory(run).config.exists()]
+    for run in seeds:
+        if run not in found:
             log.warning("'%s' is left out: it has no config.yaml", run)
     return found or [path]
 

@@ -128,7 +128,7 @@ def predict(options: argparse.Namespace) -> None:
     _check(options)
     if options.output is not None:
         check_format(options.output, may_be_folder=bool(options.designs) and options.top is None)
-    # A design that was stopped goes on with its own parts, and `PartFiles` tells what is its own.
+    # A design that was stopped goes on with its own parts, and `rows_of_parts` tells what is its own.
     to_folder = bool(options.designs and options.output is not None and not options.output.suffix)
     check_outputs(options, None if to_folder else options.output)
     from dglcell.trained_models import find_run

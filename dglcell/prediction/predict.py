@@ -29,11 +29,13 @@ from dglcell.prediction.design import Design
 from dglcell.prediction.intervals import Intervals
 from dglcell.prediction.table import (
     PREDICTED_BY,
-    PartFiles,
+    missing_parts,
     predicted_by,
     predicted_column,
     prediction_columns,
+    rows_of_parts,
     spread_column,
+    write_part,
     write_tables,
 )
 from dglcell.training.checkpoint import Trained
@@ -272,7 +274,7 @@ def predict_design(
     Args:
         members: one or several models, on the device where this runs.
         output: a ``.parquet`` or ``.csv`` file, which is written whole or not at all; or, without a suffix, a folder
-            of `PartFiles`: the same call goes on with those that are missing.
+            of Parquet files (`rows_of_parts`): the same call goes on with those that are missing.
         ranking: which strains are written to a file, and in which order; all in the order of the design where None.
         batch_size, intervals, worth_sharing: as for `predict_rows`.
         ranks: which of several processes this is, each of which takes some of the parts of a folder.
@@ -307,41 +309,35 @@ def predict_design(
         return table if ranking is None else ranking.first(table)
 
     choose = functools.partial(_rows_of_a_part, make, total, batch_size, ranks)
-    if not output.suffix:
-        return _write_parts(PartFiles(output, about, total, choose), ranks, make, report)
-    size = choose()
-    bounds = [(first, min(first + size, total)) for first in range(0, total, size)]
-    tables = (make(*one) for one in _told(bounds, 0, report))
-    with atomic_file(output) as partial:
-        write_tables(partial, output.suffix, tables if ranking is None else ranking.merge(tables, genes), about)
-    return total / (time.perf_counter() - began)
+    size = choose() if output.suffix else rows_of_parts(output, about, choose)
+    parts = -(-total // size)
+    mine = range(parts) if output.suffix else range(ranks.rank, parts, ranks.size)
+    left = [*mine] if output.suffix else missing_parts(output, mine)
+    of_mine, of_left = (sum(min(size, total - part * size) for part in some) for some in (mine, left))
+    if of_left < of_mine:
+        goes_on = f"continuing after {of_mine - of_left:,} of {of_mine:,} strains in {output}"
+        report(goes_on if left else f"{output} is complete already")
 
+    def tables() -> Iterator[Any]:
+        done, begun = of_mine - of_left, time.perf_counter()
+        for part in left:
+            last = min((part + 1) * size, total)
+            yield make(part * size, last)
+            done += last - part * size
+            rate = (done - of_mine + of_left) / (time.perf_counter() - begun)
+            rest = timedelta(seconds=round((of_mine - done) / rate))
+            report(f"{done:,} of {of_mine:,} strains, {rate:,.0f} strains/s, {rest} left")
 
-def _write_parts(
-    parts: PartFiles, ranks: Ranks, make: Callable[[int, int], Any], report: Callable[[str], None]
-) -> float | None:
-    """Write the parts of this process that are missing; return is as of `predict_design`."""
-    mine, began = range(ranks.rank, len(parts), ranks.size), time.perf_counter()
-    missing = parts.missing(mine)
-    bounds = [*map(parts.bounds, missing)]
-    total, left = (sum(last - first for first, last in some) for some in (map(parts.bounds, mine), bounds))
-    if left < total:
-        goes_on = f"continuing after {total - left:,} of {total:,} strains in {parts.folder}"
-        report(goes_on if missing else f"{parts.folder} is complete already")
-    for number, (first, last) in zip(missing, _told(bounds, total - left, report), strict=True):
-        parts.write(number, make(first, last))
-    return None if parts.missing(range(len(parts))) else left / (time.perf_counter() - began)
-
-
-def _told(bounds: Sequence[tuple[int, int]], done: int, report: Callable[[str], None]) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of parts, and tell of each that is finished, after those that were ``done`` before."""
-    begun, total, began = done, done + sum(last - first for first, last in bounds), time.perf_counter()
-    for first, last in bounds:
-        yield first, last
-        done += last - first
-        rate = (done - begun) / (time.perf_counter() - began)
-        left = timedelta(seconds=round((total - done) / rate))
-        report(f"{done:,} of {total:,} strains, {rate:,.0f} strains/s, {left} left")
+    if output.suffix:
+        with atomic_file(output) as partial:
+            found = tables() if ranking is None else ranking.merge(tables(), genes)
+            write_tables(partial, output.suffix, found, about)
+    else:
+        for part, table in zip(left, tables(), strict=True):
+            write_part(output, part, table)
+        if missing_parts(output, range(parts)):
+            return None
+    return of_left / (time.perf_counter() - began)
 
 
 def _describe(members: Sequence[Trained], intervals: Intervals | None) -> dict[str, Any]:

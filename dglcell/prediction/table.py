@@ -82,87 +82,80 @@ def write_table(path: Path | None, frame: pd.DataFrame) -> None:
         write_tables(partial, path.suffix, iter([pa.table(columns)]))
 
 
-RECORD = "_predictions.json"
-"""This file records what the predictions in a folder are of. Readers of such folders skip names with ``_`` in front."""
-
 ROWS = "rows_of_a_part"
 
 
-class PartFiles:
-    """These files are ``part-00000.parquet``, ``part-00001.parquet`` and so on, of the same number of rows each.
+def rows_of_parts(folder: Path, about: Mapping[str, Any], choose: Callable[[], int]) -> int:
+    """Return how many rows each part of a folder has, which is made where it is missing.
 
-    They are in one folder. A part appears whole or not at all. Which rows it has follows from its number, so any number
-    of processes may write parts, and a command that was stopped goes on with those that are missing.
+    Parts are ``part-00000.parquet``, ``part-00001.parquet`` and so on. A part appears whole or not at all. Its number
+    says which rows it has, so any number of processes may write parts, and a command that was stopped goes on with
+    those that are missing.
 
     Args:
         folder: where the parts are.
         about: what the predictions are of; the record of an earlier folder has to agree.
-        rows: rows of all parts.
         choose: function that returns how many rows a part shall have. It is called where there is no folder yet.
 
     Raises:
         DataError: the folder holds something else, or other predictions.
     """
+    record = folder / "_predictions.json"  # readers of such folders skip names with `_` in front
+    with only_writer(folder):
+        if not record.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            if any(not path.name.startswith(".") for path in folder.iterdir()):
+                what = f"'{folder}' is in the way: it holds no {record.name}"
+                raise DataError(what, do="remove it, or choose another output")
+            write_json(record, {**about, ROWS: choose()})
+    try:
+        found = read_json(record)
+    except ValueError:
+        found = {}
+    found = found if isinstance(found, dict) else {}
+    rows = found.get(ROWS)
+    differ = [key for key, value in about.items() if found.get(key) != value]
+    if isinstance(rows, int) and rows > 0 and not differ:
+        return rows
+    differ = differ or [ROWS]
+    what = f"'{folder}' holds parts of other predictions: {', '.join(differ)} differ"
+    got, expected = (", ".join(f"{key} {_short(of.get(key))}" for key in differ) for of in (about, found))
+    do = "remove the folder to begin anew, or choose another output"
+    raise DataError(what, got=got, expected=expected, do=do)
 
-    def __init__(self, folder: Path, about: Mapping[str, Any], rows: int, choose: Callable[[], int]) -> None:
-        self.folder, self.rows = folder, rows
-        with only_writer(folder):
-            if not (folder / RECORD).exists():
-                folder.mkdir(parents=True, exist_ok=True)
-                if any(not path.name.startswith(".") for path in folder.iterdir()):
-                    what = f"'{folder}' is in the way: it holds no {RECORD}"
-                    raise DataError(what, do="remove it, or choose another output")
-                write_json(folder / RECORD, {**about, ROWS: choose()})
+
+def _part(number: int) -> str:
+    return f"part-{number:05d}.parquet"
+
+
+def missing_parts(folder: Path, numbers: Iterable[int]) -> list[int]:
+    """Return the parts among these that are not finished, and refuse finished ones that are damaged."""
+    pa, pq = import_pyarrow()
+    there, missing = set(os.listdir(folder)), []
+    for number in numbers:
+        path = folder / _part(number)
+        if path.name not in there:
+            missing.append(number)
+            continue
         try:
-            found = read_json(folder / RECORD)
-        except ValueError:
-            found = {}
-        found = found if isinstance(found, dict) else {}
-        self._size: Any = found.get(ROWS)
-        differ = [key for key, value in about.items() if found.get(key) != value]
-        if not differ and not (isinstance(self._size, int) and self._size > 0):
-            differ = [ROWS]
-        if differ:
-            what = f"'{folder}' holds parts of other predictions: {', '.join(differ)} differ"
-            got, expected = (", ".join(f"{key} {_short(of.get(key))}" for key in differ) for of in (about, found))
-            do = "remove the folder to begin anew, or choose another output"
-            raise DataError(what, got=got, expected=expected, do=do)
+            pq.read_metadata(path)
+        except (pa.ArrowInvalid, OSError) as error:
+            do = "remove it; the same command predicts it again"
+            raise DataError(f"'{path}' is damaged", got=str(error).splitlines()[0], do=do) from error
+    return missing
 
-    def __len__(self) -> int:
-        return -(-self.rows // self._size)
 
-    def bounds(self, number: int) -> tuple[int, int]:
-        """Return the first row of a part, and the row behind its last."""
-        return number * self._size, min((number + 1) * self._size, self.rows)
-
-    def missing(self, numbers: Iterable[int]) -> list[int]:
-        """Return the parts among these that are not finished, and refuse finished ones that are damaged."""
-        pa, pq = import_pyarrow()
-        there, missing = set(os.listdir(self.folder)), []
-        for number in numbers:
-            path = self._path(number)
-            if path.name not in there:
-                missing.append(number)
-                continue
-            try:
-                pq.read_metadata(path)
-            except (pa.ArrowInvalid, OSError) as error:
-                do = "remove it; the same command predicts it again"
-                raise DataError(f"'{path}' is damaged", got=str(error).splitlines()[0], do=do) from error
-        return missing
-
-    def write(self, number: int, table: Any) -> None:
-        """Write the rows of a part, a pyarrow table; where there is no room, finished parts are kept."""
-        try:
-            with atomic_file(self._path(number)) as partial:
-                write_tables(partial, ".parquet", iter([table]))
-        except OSError as error:
-            what = f"predictions cannot be written; finished parts are kept in '{self.folder}'"
-            do = "make room; the same command goes on from here"
-            raise DataError(what, got=error.strerror or error, do=do) from error
-
-    def _path(self, number: int) -> Path:
-        return self.folder / f"part-{number:05d}.parquet"
+def write_part(folder: Path, number: int, table: Any) -> None:
+    """Write the rows of a part, a pyarrow table; where there is no room, finished parts are kept."""
+    try:
+        with atomic_file(folder / _part(number)) as partial:
+            write_tables(partial, ".parquet", iter([table]))
+    except OSError as error:
+        what, do = (
+            f"predictions cannot be written; finished parts are kept in '{folder}'",
+            "make room; the same command",
+        )
+        raise DataError(what, got=error.strerror or error, do=f"{do} goes on from here") from error
 
 
 def write_tables(path: Path, suffix: str, tables: Iterator[Any], about: Mapping[str, Any] | None = None) -> None:

@@ -18,12 +18,12 @@ from dglcell.errors import DataError
 from dglcell.prediction import predict as module
 from dglcell.prediction.design import Design
 from dglcell.prediction.predict import predict_design
-from dglcell.prediction.table import RECORD
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
 from tests.forked import Forked
 from tests.tiny import process_environment
 
+RECORD = "_predictions.json"
 DESIGN = Design.of(range(9), 2)
 
 
