@@ -5,21 +5,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dglcell.data.config import ALIKE_EVERYWHERE
 from dglcell.data.strains import Strains
 from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import CheckpointError, ConfigError, count, listing
 from dglcell.prediction.design import Design
-from dglcell.prediction.table import predicted_column, prediction_columns, spread_column
+from dglcell.prediction.table import prediction_columns
 from dglcell.report.run_files import read_predictions
 from dglcell.runs.directory import MEND
 from dglcell.training.checkpoint import Trained
-from dglcell.uncertainty.calibration import Calibration
+from dglcell.uncertainty.calibration import Calibration, predicted_column, spread_column
 from dglcell.uncertainty.conformal import check_coverage, conformal_quantile
 
 log = logging.getLogger("dglcell")
@@ -59,13 +58,6 @@ class Intervals:
             if one.kind != CLASSIFICATION:
                 conformal_quantile(one.scores, coverage)
         return cls(calibration, coverage)
-
-    def columns(self, strains: Strains, predicted: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Return the columns of `Calibration.columns`, given those of `prediction_columns`."""
-        names = self.calibration.phenotypes
-        values = {name: predicted[predicted_column(name)] for name in names}
-        spread = {name: predicted[spread_column(name)] for name in names if spread_column(name) in predicted}
-        return self.calibration.columns(strains, values, spread, self.coverage)
 
     def warn_of_new_genes(self, rows: Strains | Design) -> None:
         """Say which strains have more genes that training never changed than any validation strain has."""

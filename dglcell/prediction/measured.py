@@ -24,10 +24,11 @@ from dglcell.metrics import ResultRow, rows_of
 from dglcell.prediction.columns import GenotypeColumns
 from dglcell.prediction.covariates import asked_of
 from dglcell.prediction.predict import predict_rows
-from dglcell.prediction.table import predicted_by, predicted_column
+from dglcell.prediction.table import predicted_by
 from dglcell.training.checkpoint import Trained
 from dglcell.training.predicting import ENSEMBLE, NETWORK, kept_baselines, predicting_with
 from dglcell.training.prepare import open_store, store_of_run
+from dglcell.uncertainty.calibration import predicted_column
 
 log = logging.getLogger("dglcell")
 

@@ -31,16 +31,14 @@ from dglcell.prediction.table import (
     PREDICTED_BY,
     missing_parts,
     predicted_by,
-    predicted_column,
     prediction_columns,
     rows_of_parts,
-    spread_column,
     write_part,
     write_tables,
 )
 from dglcell.training.checkpoint import Trained
 from dglcell.training.predicting import mixed, predict_batches
-from dglcell.uncertainty.calibration import interval_columns
+from dglcell.uncertainty.calibration import interval_columns, predicted_column, spread_column
 
 
 @dataclass(frozen=True)
@@ -210,7 +208,9 @@ def predict_rows(
             if one.baseline is not None and len(strains):
                 predicted_ST[:, t] = mixed(predicted_ST[:, t], one.baseline.predict(strains), one.weight)
     columns = prediction_columns(phenotypes, predicted_RST)
-    return columns if intervals is None else columns | intervals.columns(strains, columns)
+    if intervals is None:
+        return columns
+    return columns | intervals.calibration.columns(strains, columns, intervals.coverage)
 
 
 def predict_table(

@@ -19,14 +19,10 @@ from dglcell.files.atomic import atomic_file, no_formula, only_writer, shortest,
 from dglcell.files.parquet import import_pyarrow, open_writer
 from dglcell.files.untrusted import read_json
 from dglcell.training.checkpoint import Trained
+from dglcell.uncertainty.calibration import predicted_column, spread_column
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-def predicted_column(phenotype: str) -> str:
-    """Return the name of the column with predictions of a phenotype."""
-    return f"predicted_{phenotype}"
 
 
 PREDICTED_BY = "predicted_by"
@@ -54,11 +50,6 @@ def prediction_columns(phenotypes: Sequence[str], predicted_RST: NDArray[np.floa
         if len(predicted_RST) > 1:
             columns[spread_column(name)] = predicted_RST[:, :, t].std(0, ddof=1, dtype=np.float64).astype(np.float32)
     return columns
-
-
-def spread_column(phenotype: str) -> str:
-    """Return the name of the column with the standard deviation over several models."""
-    return f"sd_{phenotype}"
 
 
 def write_table(path: Path | None, frame: pd.DataFrame) -> None:

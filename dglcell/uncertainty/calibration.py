@@ -189,22 +189,19 @@ class Calibration:
     def measure(self, strains: Strains, predicted_ST: Values) -> dict[str, dict[str, float]]:
         """Return phenotype → metrics of what the calibration is worth on other strains (`Calibrated.measure`)."""
         structure = structure_of(strains, self.training)
+        pairs = zip(self.phenotypes.items(), predicted_ST.T, strict=True)
         return {
-            name: one.measure(features_of(structure, values), values, strains.phenotypes[name])
-            for (name, one), values in zip(self.phenotypes.items(), predicted_ST.T, strict=True)
+            name: one.measure(features_of(structure, of), of, strains.phenotypes[name]) for (name, one), of in pairs
         }
 
-    def columns(
-        self, strains: Strains, predicted: Mapping[str, Values], spread: Mapping[str, Values], coverage: float
-    ) -> dict[str, NDArray[Any]]:
+    def columns(self, strains: Strains, predicted: Mapping[str, Values], coverage: float) -> dict[str, NDArray[Any]]:
         """Return the columns that say how sure predictions are, [S] each.
 
         They are ``low_<phenotype>`` and ``high_<phenotype>`` for numbers, ``probability_<phenotype>`` for classes.
 
         Args:
             strains: strains whose targets are the genes of the cell graph; in numpy.
-            predicted: phenotype → predictions.
-            spread: phenotype → standard deviation over seeds; nothing where one run predicts.
+            predicted: columns with predictions and, where several seeds predict, their standard deviations.
             coverage: share of the strains whose measured value shall be between low and high.
 
         Raises:
@@ -213,12 +210,12 @@ class Calibration:
         found: dict[str, NDArray[Any]] = {}
         structure = structure_of(strains, self.training)
         for name, calibrated in self.phenotypes.items():
-            values = predicted[name].astype(float)
+            values = predicted[predicted_column(name)].astype(float)
             if calibrated.kind == CLASSIFICATION:
                 chance = calibrated.probability(values) if calibrated.probability else np.full(len(values), np.nan)
                 found[probability_column(name)] = chance.astype(np.float32)
                 continue
-            half = calibrated.half_width(features_of(structure, values, spread.get(name)), coverage)
+            half = calibrated.half_width(features_of(structure, values, predicted.get(spread_column(name))), coverage)
             low, high = interval_columns(name)
             found[low], found[high] = (values - half).astype(np.float32), (values + half).astype(np.float32)
         return found
@@ -226,12 +223,8 @@ class Calibration:
     def save(self, path: Path) -> None:
         """Write the calibration into a file, whole or not at all."""
         phenotypes = [
-            {
-                "name": name,
-                "kind": one.kind,
-                "difficulty": vars(one.difficulty),
-                "probability": vars(one.probability) if one.probability else {},
-            }
+            {"name": name, "kind": one.kind, "difficulty": vars(one.difficulty)}
+            | {"probability": vars(one.probability) if one.probability else {}}
             for name, one in self.phenotypes.items()
         ]
         about = {"checkpoint": self.checkpoint, "epoch": self.epoch, "phenotypes": phenotypes}
@@ -249,13 +242,10 @@ class Calibration:
             CheckpointError: there is none, or it is damaged.
         """
         if not path.is_file():
-            raise CheckpointError(
-                f"the run '{path.parent}' has no intervals",
-                got=f"no {path.name}",
-                expected="a finished run with a validation part",
-                do="run its `dglcell train` command again, which evaluates a finished run anew; a run with "
-                "`split.kind: none` has no strains to calibrate intervals with",
-            )
+            what, expected = f"the run '{path.parent}' has no intervals", "a finished run with a validation part"
+            do = "run its `dglcell train` command again, which evaluates a finished run anew; a run with "
+            do += "`split.kind: none` has no strains to calibrate intervals with"
+            raise CheckpointError(what, got=f"no {path.name}", expected=expected, do=do)
         try:
             arrays = read_npz(path)
             about, found, vectors = json.loads(str(arrays["about"])), dict[str, Calibrated](), [arrays["training"]]
@@ -283,6 +273,16 @@ class Calibration:
 
 def _tuples(content: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(map(float, value)) if isinstance(value, list) else value for name, value in content.items()}
+
+
+def predicted_column(phenotype: str) -> str:
+    """Return the name of the column with predictions of a phenotype."""
+    return f"predicted_{phenotype}"
+
+
+def spread_column(phenotype: str) -> str:
+    """Return the name of the column with the standard deviation over several models."""
+    return f"sd_{phenotype}"
 
 
 def interval_columns(phenotype: str) -> tuple[str, str]:

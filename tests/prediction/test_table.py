@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dglcell.cli import main
 from dglcell.data.sources.config import CsvConfig
 from dglcell.errors import DataError, GenotypeError
 from dglcell.graph.vocabulary import AliasTable
@@ -20,45 +19,34 @@ from dglcell.prediction.predict import batches
 from dglcell.prediction.table import prediction_columns, write_table
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import Trained
+from tests.prediction.conftest import Predict, rows_of
 
 
-def predict(run: RunDirectory, folder: Path, text: str, *options: str) -> list[dict[str, str]]:
-    """Return rows of the predictions of a CSV with this text."""
-    source, target = folder / "in.csv", folder / "out.csv"
-    source.write_text(text)
-    assert main(["predict", str(run.path), str(source), "-o", str(target), "--overwrite", *options]) == 0
-    with target.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def test_predictions_are_those_of_the_evaluation(tiny_run: RunDirectory, tmp_path: Path) -> None:
-    evaluated = list(csv.DictReader(tiny_run.predictions("test").open()))
+def test_predictions_are_those_of_the_evaluation(predict: Predict, tiny_run: RunDirectory) -> None:
+    evaluated = rows_of(str(tiny_run.predictions("test")))
     cells = [[*row["genes"].split(";"), "", ""][:3] for row in evaluated]
-    found = predict(tiny_run, tmp_path, "\n".join(["gene_1,gene_2,gene_3", *map(",".join, cells)]), "--batch-size", "7")
+    found = predict.table("\n".join(["gene_1,gene_2,gene_3", *map(",".join, cells)]), "--batch-size", "7")
     assert len(found) == 30
     values = [[float(row["predicted_fitness"]) for row in rows] for rows in (found, evaluated)]
     np.testing.assert_allclose(*values, rtol=2e-5)
 
 
-def test_seeds_of_a_folder_have_a_column_of_their_spread(
-    tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    runs = RunDirectory(tmp_path / "runs")
+def test_seeds_of_a_folder_have_a_column_of_their_spread(predict: Predict, tmp_path: Path) -> None:
     for seed in ("seed-0", "seed-1"):
-        shutil.copytree(tiny_run.path, runs.path / seed)
-    more = ("--unknown", "empty", "--with", "network")
-    found = predict(runs, tmp_path, "gene_1,gene_2\nb0008,b2464\nnope,b0008\n", *more)
+        shutil.copytree(predict.run, tmp_path / "runs" / seed)
+    text, more = "gene_1,gene_2\nb0008,b2464\nnope,b0008\n", ("--unknown", "empty", "--with", "network")
+    found = predict.table(text, *more, run=tmp_path / "runs")
     assert list(found[0]) == ["gene_1", "gene_2", "predicted_by", "predicted_fitness", "sd_fitness"]
     assert (found[0]["sd_fitness"], found[1]["predicted_fitness"], found[1]["sd_fitness"]) == ("0", "", "")
     (tmp_path / "in.csv").write_text("sd_fitness,gene_1\n1,b0008\n")
-    assert main(["predict", str(runs.path), str(tmp_path / "in.csv"), "-o", str(tmp_path / "no.csv")]) == 2
-    assert "column 'sd_fitness' is there already" in capsys.readouterr().err
+    said = predict("in.csv", "-o", "no.csv", run=tmp_path / "runs", status=2)
+    assert "column 'sd_fitness' is there already" in said
     assert not (tmp_path / "no.csv").exists()
 
 
-def test_rows_columns_and_order_are_kept(tiny_run: RunDirectory, tmp_path: Path) -> None:
+def test_rows_columns_and_order_are_kept(predict: Predict) -> None:
     text = 'note,genes,value\n"a, quoted ""x""",b0008;b0114,1.50\nä,b0114;b0008,\n,b0008;b0114,1e5\nlast, b0115 ,0\n'
-    rows = predict(tiny_run, tmp_path, text)
+    rows = predict.table(text)
     assert list(rows[0]) == ["note", "genes", "value", "predicted_by", "predicted_fitness"]
     assert [row["note"] for row in rows] == ['a, quoted "x"', "ä", "", "last"]
     assert [row["genes"] for row in rows] == ["b0008;b0114", "b0114;b0008", "b0008;b0114", " b0115 "]
@@ -66,44 +54,33 @@ def test_rows_columns_and_order_are_kept(tiny_run: RunDirectory, tmp_path: Path)
     values = [float(row["predicted_fitness"]) for row in rows]
     assert values[0] == values[2] == pytest.approx(values[1], rel=1e-4)
     assert values[3] != values[0]
-    assert b"\r" not in (tmp_path / "out.csv").read_bytes()
+    assert b"\r" not in Path("out.csv").read_bytes()
 
 
-def test_a_cell_knows_other_names_and_spellings_of_its_genes(tiny_run: RunDirectory, tmp_path: Path) -> None:
-    found = predict(tiny_run, tmp_path, "genes,note\nADHE ; b0008,x\nB 0008,y\n")
-    same = predict(tiny_run, tmp_path, "genes\nb1241;b0008\nb0008\n")
+def test_a_cell_knows_other_names_and_spellings_of_its_genes(predict: Predict) -> None:
+    found = predict.table("genes,note\nADHE ; b0008,x\nB 0008,y\n")
+    same = predict.table("genes\nb1241;b0008\nb0008\n")
     assert [row["genes"] for row in found] == ["ADHE ; b0008", "B 0008"]
     assert [row["systematic_names"] for row in found] == ["b1241;b0008", "b0008"]
     assert [row["predicted_fitness"] for row in found] == [row["predicted_fitness"] for row in same]
     assert "systematic_names" not in same[0]
 
 
-def test_rows_with_unknown_genes_may_stay_empty(
-    tiny_run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)  # neither the store nor the metabolic model is here
+def test_rows_with_unknown_genes_may_stay_empty(predict: Predict) -> None:
+    Path("in.csv").write_text("genes\nb0008\nb9999;b0008\nb0115\n")  # neither the store nor the metabolic model is here
     more = ("--unknown", "empty", "--threads", "1", "--checkpoint", "last")
-    found = predict(tiny_run, tmp_path, "genes\nb0008\nb9999;b0008\nb0115\n", *more)
-    assert [row["predicted_fitness"] == "" for row in found] == [False, True, False]
-    assert "3 predictions written to" in (said := capsys.readouterr().out)
-    assert "1 are empty, because the model lacks a gene" in said
-    alone = predict(tiny_run, tmp_path, "genes\nb9999\n", "--unknown", "empty")
-    assert [row["predicted_fitness"] for row in alone] == [""]
+    said = predict("in.csv", "-o", "out.csv", *more)
+    assert "3 predictions written to out.csv; 1 are empty, because the model lacks a gene" in said
+    assert [row["predicted_fitness"] == "" for row in rows_of("out.csv")] == [False, True, False]
+    assert predict.table("genes\nb9999\n", "--unknown", "empty")[0]["predicted_fitness"] == ""
 
 
-def test_without_an_output_predictions_are_printed(
-    tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    kept = predict(tiny_run, tmp_path, "genes\nb0008\n")
-    capsys.readouterr()
-    assert main(["predict", str(tiny_run.path), str(tmp_path / "in.csv")]) == 0
-    captured = capsys.readouterr()
-    assert list(csv.DictReader(captured.out.splitlines())) == kept
-    assert captured.err == "1 prediction\n"
-    (of_gene,) = predict(tiny_run, tmp_path, "gene\nb0008\n")
-    assert of_gene["predicted_fitness"] == kept[0]["predicted_fitness"]
-    assert main(["predict", str(tiny_run.path), "--all-pairs"]) == 2
-    assert "where shall the predictions go?" in capsys.readouterr().err
+def test_without_an_output_predictions_are_printed(predict: Predict) -> None:
+    kept = predict.table("genes\nb0008\n")
+    *printed, said = predict("in.csv").splitlines()
+    assert (list(csv.DictReader(printed)), said) == (kept, "1 prediction")
+    assert predict.table("gene\nb0008\n")[0]["predicted_fitness"] == kept[0]["predicted_fitness"]
+    assert "where shall the predictions go?" in predict("--all-pairs", status=2)
 
 
 @pytest.mark.parametrize("scale", [1e-24, 1.0, 1e20, 2e38])
@@ -117,8 +94,13 @@ def test_means_and_spreads_keep_the_range_of_the_predictions(scale: float) -> No
 def test_six_figures_of_a_prediction_are_written(tmp_path: Path) -> None:
     values = np.array([1e6 + 0.0625, 0.1, 1 / 3, -1e-7, np.nan], np.float32)
     write_table(tmp_path / "out.csv", pd.DataFrame({"genes": ["A"] * 5, "predicted_p": values}))
-    rows = list(csv.DictReader((tmp_path / "out.csv").open(newline="")))
-    assert [row["predicted_p"] for row in rows] == ["1e+06", "0.1", "0.333333", "-1e-07", ""]
+    assert [row["predicted_p"] for row in rows_of(str(tmp_path / "out.csv"))] == [
+        "1e+06",
+        "0.1",
+        "0.333333",
+        "-1e-07",
+        "",
+    ]
 
 
 # Genes, activities and covariates.

@@ -123,17 +123,18 @@ def calibration() -> Calibration:
 
 def test_columns_have_ends_for_numbers_and_probabilities_for_classes(calibration: Calibration) -> None:
     asked = strains([[0], [1, 2], []])
-    predicted = {"growth": np.array([0.5, 0.7, np.nan]), "sick": np.array([0.0, 1.1, np.nan])}
-    found = calibration.columns(asked, predicted, {}, 0.9)
+    growth, sick = np.array([0.5, 0.7, np.nan]), np.array([0.0, 1.1, np.nan])
+    predicted = {"predicted_growth": growth, "predicted_sick": sick}
+    found = calibration.columns(asked, predicted, 0.9)
     assert list(found) == ["low_growth", "high_growth", "probability_sick"]
-    np.testing.assert_allclose((found["low_growth"] + found["high_growth"]) / 2, predicted["growth"], rtol=1e-6)
-    wider = calibration.columns(asked, predicted, {}, 0.95)
+    np.testing.assert_allclose((found["low_growth"] + found["high_growth"]) / 2, growth, rtol=1e-6)
+    wider = calibration.columns(asked, predicted, 0.95)
     assert (wider["high_growth"][:2] > found["high_growth"][:2]).all()
     assert found["probability_sick"][0] < 0.1 < 0.9 < found["probability_sick"][1]
     assert np.isnan(found["probability_sick"][2])
     for coverage, message in ((1.5, "such as 0.9"), (0.999, "too few validation strains")):
         with pytest.raises(ConfigError, match=message):
-            calibration.columns(asked, predicted, {}, coverage)
+            calibration.columns(asked, predicted, coverage)
 
 
 def test_it_is_read_back_and_a_missing_or_damaged_one_is_refused(calibration: Calibration, tmp_path: Path) -> None:
@@ -144,9 +145,10 @@ def test_it_is_read_back_and_a_missing_or_damaged_one_is_refused(calibration: Ca
     calibration.save(path)
     found = Calibration.load(path)
     assert (found.checkpoint, found.epoch, found.most_new) == ("last.ckpt", 2, 1)
-    asked, predicted = strains([[0], [1, 2]]), {"growth": np.array([0.5, 0.7]), "sick": np.array([0.1, 0.9])}
-    expected = calibration.columns(asked, predicted, {}, 0.9)
-    for name, values in found.columns(asked, predicted, {}, 0.9).items():
+    asked = strains([[0], [1, 2]])
+    predicted = {"predicted_growth": np.array([0.5, 0.7]), "predicted_sick": np.array([0.1, 0.9])}
+    expected = calibration.columns(asked, predicted, 0.9)
+    for name, values in found.columns(asked, predicted, 0.9).items():
         np.testing.assert_array_equal(values, expected[name])
     whole = path.read_bytes()
     arrays = dict(np.load(path))
