@@ -24,6 +24,7 @@ from dglcell.runs.directory import RunDirectory
 from dglcell.training.evaluate import evaluate_run
 from dglcell.uncertainty.calibration import Calibration
 from dglcell.uncertainty.conformal import FEWEST, conformal_quantile
+from tests.prediction.conftest import Predict
 from tests.tiny import Tiny
 
 STRAINS = [["b0008", "b2464"], ["b0727"]]
@@ -64,24 +65,18 @@ def test_the_test_part_says_what_intervals_are_worth(
     assert f"fitness: intervals for 90 % hold {round(30 * own.metrics['covered'])} of 30 test" in printed
 
 
-def test_a_table_and_a_design_have_the_ends_of_intervals(tiny_run: RunDirectory, tmp_path: Path) -> None:
-    pd.DataFrame({"genes": [";".join(genes) for genes in STRAINS]}).to_csv(tmp_path / "in.csv", index=False)
-    arguments = ["--interval", "0.9", "-o"]
-    predict = ["predict", str(tiny_run.path)]
-    assert main([*predict, str(tmp_path / "in.csv"), *arguments, str(tmp_path / "out.csv")]) == 0
-    table = pd.read_csv(tmp_path / "out.csv")
-    assert table.columns.tolist() == ["genes", "predicted_by", "predicted_fitness", "low_fitness", "high_fitness"]
-    (tmp_path / "genes.txt").write_text("\n".join(STRAINS[0]))
-    genes = ["--genes", str(tmp_path / "genes.txt")]
-    assert main([*predict, "--all-pairs", *genes, *arguments, str(tmp_path / "out.parquet")]) == 0
-    design = pd.read_parquet(tmp_path / "out.parquet")
-    np.testing.assert_allclose(design.high_fitness, table.high_fitness[:1], rtol=1e-5)
+def test_a_table_and_a_design_have_the_ends_of_intervals(predict: Predict) -> None:
+    share = ("--interval", "0.9")
+    (row, _) = predict.table("genes\n" + "".join(f"{';'.join(genes)}\n" for genes in STRAINS), *share)
+    assert list(row) == ["genes", "predicted_by", "predicted_fitness", "low_fitness", "high_fitness"]
+    Path("genes.txt").write_text("\n".join(STRAINS[0]))
+    design = predict.design("out.parquet", "--all-pairs", *share)
+    np.testing.assert_allclose(design["high_fitness"].to_numpy(), float(row["high_fitness"]), rtol=1e-5)
     # A design that was begun with other intervals is not continued.
-    other = ["--interval", "0.8", "-o", str(tmp_path / "out.parquet")]
-    assert main([*predict, "--all-pairs", *genes, *other]) == 2
-    (tmp_path / "in.csv").write_text("genes,low_fitness\nb0008,1\n")  # a column of that name
-    assert main([*predict, str(tmp_path / "in.csv"), "--interval", "0.9"]) == 2
-    assert main([*predict, str(tmp_path / "in.csv"), "-o", str(tmp_path / "other.csv")]) == 0
+    predict("--all-pairs", "--genes", "genes.txt", "--interval", "0.8", "-o", "out.parquet", status=2)
+    Path("in.csv").write_text("genes,low_fitness\nb0008,1\n")  # a column of that name
+    predict("in.csv", *share, status=2)
+    predict("in.csv", "-o", "other.csv")
 
 
 def test_several_seeds_are_calibrated_together(seeds: Path) -> None:
@@ -107,13 +102,12 @@ def test_several_seeds_are_calibrated_together(seeds: Path) -> None:
     assert {"sd_fitness", "high_fitness"} <= set(frame.columns)
 
 
-def test_rankings_use_intervals_in_place_of_the_spread(tiny_run: RunDirectory, seeds: Path, tmp_path: Path) -> None:
-    design = ["--all-singles", "--top", "5", "--by", "uncertain", "-o"]
-    assert main(["predict", str(tiny_run.path), *design, str(tmp_path / "a.csv")]) == 2
-    one = str(seeds / "seed-0")
-    assert main(["predict", one, *design, str(tmp_path / "a.csv"), "--interval", "0.9"]) == 0
-    assert main(["predict", one, "--all-singles", "--interval", "0.9", "-o", str(tmp_path / "all.csv")]) == 0
-    first, everything = pd.read_csv(tmp_path / "a.csv"), pd.read_csv(tmp_path / "all.csv")
+def test_rankings_use_intervals_in_place_of_the_spread(predict: Predict, seeds: Path) -> None:
+    ranked, one = ("--all-singles", "--top", "5", "--by", "uncertain", "-o", "a.csv"), seeds / "seed-0"
+    predict(*ranked, status=2)
+    predict(*ranked, "--interval", "0.9", run=one)
+    predict("--all-singles", "--interval", "0.9", "-o", "all.csv", run=one)
+    first, everything = pd.read_csv("a.csv"), pd.read_csv("all.csv")
     width = np.sort(everything.high_fitness - everything.low_fitness)[::-1]
     np.testing.assert_allclose(first.high_fitness - first.low_fitness, width[:5], rtol=1e-5)
 

@@ -38,10 +38,11 @@ def test_seeds_of_a_folder_have_a_column_of_their_spread(predict: Predict, tmp_p
     found = predict.table(text, *more, run=tmp_path / "runs")
     assert list(found[0]) == ["gene_1", "gene_2", "predicted_by", "predicted_fitness", "sd_fitness"]
     assert (found[0]["sd_fitness"], found[1]["predicted_fitness"], found[1]["sd_fitness"]) == ("0", "", "")
-    (tmp_path / "in.csv").write_text("sd_fitness,gene_1\n1,b0008\n")
-    said = predict("in.csv", "-o", "no.csv", run=tmp_path / "runs", status=2)
-    assert "column 'sd_fitness' is there already" in said
-    assert not (tmp_path / "no.csv").exists()
+    for column in ("sd_fitness", "predicted_by"):
+        Path("in.csv").write_text(f"{column},gene_1\n1,b0008\n")
+        said = predict("in.csv", "-o", "no.csv", run=tmp_path / "runs", status=2)
+        assert f"column '{column}' is there already" in said
+    assert not Path("no.csv").exists()
 
 
 def test_rows_columns_and_order_are_kept(predict: Predict) -> None:
