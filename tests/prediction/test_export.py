@@ -16,6 +16,7 @@ from dglcell.files.atomic import sha256_file
 from dglcell.prediction.export import export, is_shipped
 from dglcell.runs.directory import RunDirectory
 from dglcell.trained_models import read_card
+from dglcell.training.predicting import WAYS
 from tests.tiny import Tiny
 
 ABOUT = {"organism": "E. coli", "licence": "MIT", "limits": ["It is tiny."], "description": "Growth."}
@@ -39,8 +40,9 @@ def test_it_has_what_predicts_and_nothing_of_the_machine(
     content = torch.load(path, weights_only=True)
     assert set(content) == {"dglcell", "epoch", "global_step", "state_dict"}
     assert str(tmp_path.parent) not in model.config.read_text() + content["dglcell"]["config"]
-    strains = [["b0008"], ["b0114", "b0115"]]
-    assert dglcell.load(model.path).predict(strains).equals(dglcell.load(tiny_run.path).predict(strains))
+    for way in WAYS:
+        whole, exported = (dglcell.load(path, predict_with=way) for path in (tiny_run.path, model.path))
+        assert exported.predict([["b0008"], ["b0114", "b0115"]]).equals(whole.predict([["b0008"], ["b0114", "b0115"]]))
     card, environment = read_card(model.path), json.loads(tiny_run.environment.read_text())
     assert (card.organism, card.licence, card.limits, card.description) == tuple(ABOUT.values())
     assert (card.hashes, card.strains) == (environment["hashes"], environment["strains"])
