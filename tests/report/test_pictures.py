@@ -52,24 +52,16 @@ def test_the_model_stands_beside_baselines_the_best_on_top() -> None:
     assert [bar.get_width() for bar in axes.patches] == [test[name] for name in names]
 
 
-def test_points_say_what_predicts_them() -> None:
+def test_panels_say_what_predicts_and_where_the_best_baseline_is() -> None:
     run = run_of({"fitness": predictions(100)}, predicts={"fitness": "kernel ridge"})
     assert drawn(draw_agreement, run, "fitness").get_xlabel() == "fitness predicted by kernel ridge"
-
-
-def test_one_epoch_is_one_tick() -> None:
-    axes = drawn(draw_validation_score, run_of({"fitness": predictions(100)}, epochs=1), ["fitness"], REGRESSION)
-    low, high = axes.get_xlim()
-    assert [tick for tick in axes.get_xticks() if low <= tick <= high] == [1]
-
-
-def test_the_best_baseline_is_a_line_in_the_learning_curve() -> None:
-    run = run_of({"fitness": predictions(100)})
-    axes = drawn(draw_validation_score, run, ["fitness"], REGRESSION)
-    curve, *lines = axes.lines
+    curve, *lines = drawn(draw_validation_score, run, ["fitness"], REGRESSION).lines
     assert curve.get_ydata().tolist() == run.curve("validation/fitness/pearson").tolist()
     best = max(r.metrics["pearson"] for r in run.rows if r.is_baseline and np.isfinite(r.metrics["pearson"]))
     assert best in [line.get_ydata()[0] for line in lines]
+    axes = drawn(draw_validation_score, run_of({"fitness": predictions(100)}, epochs=1), ["fitness"], REGRESSION)
+    low, high = axes.get_xlim()
+    assert [tick for tick in axes.get_xticks() if low <= tick <= high] == [1], "one epoch is one tick"
 
 
 def test_names_are_shortened_in_the_middle_and_start_no_formula() -> None:

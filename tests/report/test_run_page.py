@@ -22,33 +22,34 @@ from tests.report.invented import png_size
 PNG = "data:image/png;base64,"
 
 
-@pytest.fixture(scope="module")
-def page(drawn_run: RunDirectory) -> Page:
-    """Return what training wrote."""
-    return Page(drawn_run.page)
-
-
 @pytest.fixture
 def run(drawn_run: RunDirectory, tmp_path: Path) -> RunDirectory:
-    """A copy of it, to be changed."""
+    """A copy of a run with its page, to be changed."""
     return RunDirectory(Path(shutil.copytree(drawn_run.path, tmp_path / "run")))
 
 
-def test_the_page_of_a_trained_run_stands_alone(page: Page) -> None:
+def test_the_page_of_a_trained_run_has_everything_and_stands_alone(drawn_run: RunDirectory) -> None:
+    page = Page(drawn_run.page)
     page.check_alone()
     assert 'name="viewport"' in page.source
     assert "prefers-color-scheme: dark" in page.source
-    pictures = [r for r in page.loads if r.startswith(PNG)]
-    assert len(pictures) == len(page.loads) - 1  # the empty icon
-    for picture in pictures:
-        assert png_size(base64.b64decode(picture.removeprefix(PNG)))[0] > 600
-    assert len(pictures) == len(page.values("alt", "img")) == 1
-    assert "loss and validation score after each epoch" in page.values("alt", "img")[0]
+    icon, picture = page.loads
+    assert icon == "data:,"
+    assert png_size(base64.b64decode(picture.removeprefix("data:image/png;base64,")))[0] > 600
+    (alternative,) = page.values("alt", "img")
+    assert "loss and validation score after each epoch" in alternative
+    about = json.loads(drawn_run.environment.read_text())
+    for text in (*about["hashes"].values(), about["command"], about["packages"]["torch"], drawn_run.config.read_text()):
+        assert text in page.text
+    assert "240 train, 30 validation, 30 test" in page.text
+    assert f"dglcell train {drawn_run.config} paths.runs=runs-again" in page.text
+    assert "best_loss.ckpt, after epoch" in page.text
 
 
-def test_the_table_has_the_results(drawn_run: RunDirectory, page: Page) -> None:
+def test_the_tables_have_results_and_epochs(drawn_run: RunDirectory) -> None:
     rows = json.loads(drawn_run.results.read_text())["rows"]
-    header, *lines = page.tables[0]
+    tables = Page(drawn_run.page).tables
+    header, *lines = tables[0]
     assert header == ["phenotype", "part", "model", "n", "Pearson", "Spearman", "R²", "MSE", "MAE"]
     assert len(lines) == len(rows)
     test = [row for row in rows if row["part"] == "test"]
@@ -57,26 +58,11 @@ def test_the_table_has_the_results(drawn_run: RunDirectory, page: Page) -> None:
         value = row["metrics"]["mse"]
         assert line[7].rstrip("*").replace("\N{MINUS SIGN}", "-") == format_metric("mse", value)
         assert line[7].endswith("*") == (value == min(other["metrics"]["mse"] for other in test))
-
-
-def test_the_page_says_all_that_reproduces_the_run(drawn_run: RunDirectory, page: Page) -> None:
-    about = json.loads(drawn_run.environment.read_text())
-    for digest in about["hashes"].values():
-        assert digest in page.text
-    assert about["command"] in page.text
-    assert about["packages"]["torch"] in page.text
-    assert drawn_run.config.read_text() in page.text
-    assert "240 train, 30 validation, 30 test" in page.text
-    assert f"dglcell train {drawn_run.config} paths.runs=runs-again" in page.text
-    assert "best_loss.ckpt, after epoch" in page.text
-    epochs = next(table for table in page.tables if table[0][0] == "epoch")
-    history = [json.loads(line) for line in drawn_run.metrics.read_text().splitlines()]
-    assert [row[0] for row in epochs[1:]] == ["1", "2"]
-    column = epochs[0].index("validation/loss")
-    assert [float(row[column]) for row in epochs[1:]] == pytest.approx(
-        [row["validation/loss"] for row in history], rel=1e-3
-    )
-    assert epochs[0][-3:] == ["validation/fitness/pearson", "learning_rate", "seconds"]
+    head, *epochs = next(table for table in tables if table[0][0] == "epoch")
+    assert head[-3:] == ["validation/fitness/pearson", "learning_rate", "seconds"]
+    losses = [json.loads(line)["validation/loss"] for line in drawn_run.metrics.read_text().splitlines()]
+    assert [row[0] for row in epochs] == ["1", "2"]
+    assert [float(row[head.index("validation/loss")]) for row in epochs] == pytest.approx(losses, rel=1e-3)
 
 
 def test_the_report_is_made_again_from_the_directory_alone(
@@ -92,13 +78,9 @@ def test_the_report_is_made_again_from_the_directory_alone(
 
 
 def test_with_an_output_nothing_else_is_written(run: RunDirectory, tmp_path: Path) -> None:
-    before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*")}
-    output = tmp_path / "elsewhere" / "page.html"
-    output.parent.mkdir()
-    for overwrite in ([], ["--overwrite"]):
-        assert main(["report", str(run.path), "--output", str(output), *overwrite]) == 0
-        Page(output).check_alone()
-    assert [path.name for path in output.parent.iterdir()] == ["page.html"]
+    before, output = {path: path.stat().st_mtime_ns for path in run.path.rglob("*")}, tmp_path / "page.html"
+    assert main(["report", str(run.path), "--output", str(output)]) == 0
+    Page(output).check_alone()
     assert {path: path.stat().st_mtime_ns for path in run.path.rglob("*")} == before
 
 
