@@ -12,30 +12,24 @@ import pytest
 
 
 class Handler(BaseHTTPRequestHandler):
-    """`/good`, `/cut` (fewer bytes than announced), `/slow` (never ends), `/moved` (elsewhere); nothing else."""
+    """`/good` has the content, `/cut` half of what it announces, `/moved` leads elsewhere; there is nothing else."""
 
     server: Server
 
     def do_GET(self) -> None:
         self.server.requests.append(self.path)
+        if self.path not in ("/good", "/cut", "/moved"):
+            self.send_error(404)
+            return
+        self.send_response(302 if self.path == "/moved" else 200)
         if self.path == "/moved":
-            self.send_response(302)
             self.send_header("Location", self.server.redirect)
             self.end_headers()
             return
-        if self.path not in ("/good", "/cut", "/slow"):
-            self.send_error(404)
-            return
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(self.server.content)))
+        content = self.server.content
+        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        if self.path == "/good":
-            self.wfile.write(self.server.content)
-            return
-        self.wfile.write(self.server.content[:1_000])
-        self.wfile.flush()
-        if self.path == "/slow":
-            self.server.stopped.wait(30)
+        self.wfile.write(content[: len(content) // 2] if self.path == "/cut" else content)
 
     def log_message(self, *_: object) -> None:
         """Nothing."""
@@ -47,23 +41,27 @@ class Server(ThreadingHTTPServer):
     def __init__(self, content: bytes) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.requests: list[str] = []
-        self.content = content
-        self.redirect = ""
-        self.stopped = threading.Event()
+        self.content, self.redirect = content, ""
 
     def url(self, path: str) -> str:
         """Return the address of a path."""
         return f"http://127.0.0.1:{self.server_port}/{path}"
 
 
-def serve(monkeypatch: pytest.MonkeyPatch, content: bytes) -> Iterator[Server]:
-    """Provide a running server; skips where nothing can be downloaded."""
+def running(monkeypatch: pytest.MonkeyPatch, server: ThreadingHTTPServer) -> Iterator[None]:
+    """Within it, a server answers."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with Server(content) as running:
-        threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True).start()
-        yield running
-        running.stopped.set()
-        running.shutdown()
+    with server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield
+        server.shutdown()
+
+
+def serve(monkeypatch: pytest.MonkeyPatch, content: bytes) -> Iterator[Server]:
+    """Provide a running server of a content."""
+    server = Server(content)
+    for _ in running(monkeypatch, server):
+        yield server
 
 
 class Folder(SimpleHTTPRequestHandler):
@@ -74,9 +72,7 @@ class Folder(SimpleHTTPRequestHandler):
 
 
 def serve_folder(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[str]:
-    """Provide the address of a running server that has the files of a folder; skips where nothing can be downloaded."""
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Folder, directory=str(folder))) as running:
-        threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True).start()
-        yield f"http://127.0.0.1:{running.server_port}"
-        running.shutdown()
+    """Provide the address of a running server that has the files of a folder."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Folder, directory=str(folder)))
+    for _ in running(monkeypatch, server):
+        yield f"http://127.0.0.1:{server.server_port}"

@@ -19,7 +19,7 @@ from dglcell.graph.schema import CATALYSES, GENE, REACTION
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.prediction.covariates import completion_of
 from dglcell.prediction.predict import predict_rows
-from dglcell.report.drawing import BLUE, DPI, GREY, STYLE, VERMILION, encode, heading, new_figure, shorten
+from dglcell.report.pictures import BLUE, DPI, GREY, STYLE, VERMILION, encode, heading, new_figure, shorten
 from dglcell.training.checkpoint import Trained
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import DglcellError
 from dglcell.graph.cell import read_cell
 from dglcell.metrics import best_row
-from dglcell.report.drawing import save
 from dglcell.report.page import (
     NO_TEST_PART,
     NOTE,
@@ -35,7 +34,7 @@ from dglcell.report.page import (
     tested,
     write_page,
 )
-from dglcell.report.panels import MOST_PHENOTYPES, SCORES, curve_key, described, overview
+from dglcell.report.pictures import MOST_PHENOTYPES, SCORES, curve_key, described, overview, save
 from dglcell.report.run_files import RunFiles, read_run, read_table
 from dglcell.runs.directory import RunDirectory
 

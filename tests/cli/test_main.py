@@ -20,7 +20,7 @@ from dglcell.cli.parser import make_parser
 from dglcell.config.read import load_config
 from dglcell.errors import MissingDependencyError
 from dglcell.runs.directory import RunDirectory
-from tests.tiny import BARE, Tiny, fresh_dglcell, process_environment
+from tests.tiny import BARE, Tiny, process_environment
 
 
 def verbs_of(parser: argparse.ArgumentParser, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -106,9 +106,7 @@ def test_threads_that_wait_for_each_other_sleep_unless_they_shall_not() -> None:
         assert said.stdout.strip() == given.get("OMP_WAIT_POLICY", "PASSIVE")
 
 
-def test_config_show_prints_a_configuration_that_reads_back(
-    tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_experiments_are_shown_and_checked(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "show", str(tiny.file), "seed=3", "--raw", "somewhere"]) == 0
     again = tmp_path / "again.yaml"
     again.write_text(capsys.readouterr().out)
@@ -151,41 +149,42 @@ def test_baselines_are_fitted_alone(tiny: Tiny, tmp_path: Path, capsys: pytest.C
 def test_graphs_of_experiments_and_runs_are_described(
     tiny: Tiny, tiny_run: RunDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["graph", "describe", str(tiny.file)]) == 0
-    of_experiment = capsys.readouterr().out
-    assert main(["graph", "describe", str(tiny_run.path)]) == 0
-    assert capsys.readouterr().out == of_experiment
-    assert "137" in of_experiment
-    assert main(["graph", "describe", str(tiny_run.path), "--names"]) == 0
-    assert "b0008" in capsys.readouterr().out
+    said = []
+    for words in ([tiny.file], [tiny_run.path], [tiny_run.path, "--names"]):
+        assert main(["graph", "describe", *map(str, words)]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]
+    assert "137" in said[0]
+    assert "b0008" in said[2]
 
 
-def test_a_reader_that_stops_reading_is_no_error(tiny: Tiny) -> None:
-    command = f"{sys.executable} -m dglcell config show {tiny.file} | head -1"
-    done = subprocess.run(["bash", "-c", command], env=process_environment(), capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("experiment:\n", "")
-
-
-def test_any_locale_will_do(tmp_path: Path) -> None:
-    file = tmp_path / "experiment.yaml"
-    file.write_text('experiment: {name: tiny, tags: ["é → ï"]}\ncell: {model: textbook}\n', encoding="utf-8")
-    done = fresh_dglcell("config", "show", file, cwd=tmp_path, LC_ALL="C", PYTHONUTF8="0")
-    assert done.returncode == 0, done.stderr
-    assert "\n  - \\xe9 \\u2192 \\xef\n" in done.stdout
-
-
-def test_a_full_disk_is_said_where_the_file_is_not_known(tiny: Tiny) -> None:
-    command = f"{sys.executable} -m dglcell config show {tiny.file} > /dev/full"
-    done = subprocess.run(["bash", "-c", command], env=process_environment(), capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: a file cannot be written: No space left on device\n  do:       make room in ")
-
-
-def test_too_little_memory_to_begin_with_is_said(tiny: Tiny) -> None:
-    command = f"ulimit -v 300000; {sys.executable} -m dglcell data build {tiny.file}"
-    done = subprocess.run(["bash", "-c", command], env=process_environment(), capture_output=True, text=True)
-    assert (done.returncode, done.stderr.partition(":")[0]) == (2, "error")
-    assert "memory is not enough: " in done.stderr
+@pytest.mark.parametrize(
+    ("command", "status", "out", "error"),
+    [
+        ("{show} | head -1", 0, "experiment:\n", ""),
+        ("{show} <&- | head -1", 0, "experiment:\n", ""),
+        ("LC_ALL=C PYTHONUTF8=0 {show}", 0, "\n  - \\xe9 \\u2192 \\xef\n", ""),
+        (
+            "{show} > /dev/full",
+            2,
+            "",
+            "error: a file cannot be written: No space left on device\n  do:       make room",
+        ),
+        ("{show} >&-", 0, "", ""),
+        ("ulimit -v 300000; {dglcell} data build tiny.yaml", 2, "", "memory is not enough: "),
+    ],
+)
+def test_shells_and_machines_of_every_kind_will_do(
+    command: str, status: int, out: str, error: str, tmp_path: Path
+) -> None:
+    text = 'experiment: {name: tiny, tags: ["é → ï"]}\ncell: {model: textbook}\n'
+    (tmp_path / "tiny.yaml").write_text(text, encoding="utf-8")
+    words = {"dglcell": f"{sys.executable} -m dglcell", "show": f"{sys.executable} -m dglcell config show tiny.yaml"}
+    shell = ["bash", "-c", command.format(**words)]
+    done = subprocess.run(shell, cwd=tmp_path, env=process_environment(), capture_output=True, text=True)
+    assert done.returncode == status, done.stderr
+    assert out in done.stdout
+    assert error in done.stderr if error else not done.stderr
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,9 @@ def test_every_option_of_the_section_reaches_the_script(file: Path) -> None:
         "--open-mode=append --no-requeue --mail-user=a@b.c --mail-type=END,FAIL --exclusive"
     )
     assert directives(render(load_config(file, overrides), file)) == {*wanted.split()}
+    said = "It runs in the environment of the shell that submits it"
+    for override in ("slurm.setup=[source .venv/bin/activate]", "slurm.container=dglcell.sif", "seed=0"):
+        assert (said in render(load_config(file, [override]), file)) == (override == "seed=0")
 
 
 def test_the_shell_reads_paths_and_overrides_as_they_were_given(file: Path) -> None:
@@ -101,6 +104,8 @@ def test_a_script_with_secrets_is_for_its_owner_alone(file: Path, tmp_path: Path
 def test_each_task_of_an_array_runs_its_own_member(file: Path) -> None:
     sweep = Sweep.parse("0-1", ["optimizer.lr=1e-3,1e-4"])
     script = render(load_config(file), file, [], sweep)
+    assert "# One run\n" in script, "the description stays in its comment"
+    assert "--array=0-3%2" in directives(render(load_config(file, ["slurm.array_limit=2"]), file, [], sweep))
     assert "--array=0-3" in directives(script)
     assert "--output=slurm/%x-%A_%a.out" in directives(script)
     runs = [commands(script, task)[0][5:] for task in range(4)]
@@ -119,12 +124,6 @@ def test_seeds_alone_stay_one_experiment_and_splits_follow_them_where_asked() ->
         Sweep.parse("0-1", ["split.seed=1,2"], split_seeds=True)
 
 
-def test_members_whose_names_would_not_differ_are_refused() -> None:
-    for values, message in ((["data.store=a/b,a b"], "stands for several members"), ([f"k={'a' * 200}"], "too long")):
-        with pytest.raises(ConfigError, match=message):
-            Sweep.parse(None, values).members("e")
-
-
 @pytest.mark.parametrize(
     ("seeds", "values", "message"),
     [
@@ -137,11 +136,13 @@ def test_members_whose_names_would_not_differ_are_refused() -> None:
         (None, ["seed=1,2"], "`--sweep` cannot take this key\n  got:      seed\n  do:       see `--seeds`"),
         (None, ["slurm.environment.TOKEN=a,b"], "`--sweep` cannot take this key"),
         (None, ["optimizer.lr=1", "optimizer.lr=2"], "`--sweep` names a key twice"),
+        (None, ["data.store=a/b,a b"], "the name of a sweep's member stands for several members"),
+        (None, [f"k={'a' * 200}"], "the name of a sweep's member is too long"),
     ],
 )
 def test_sweeps_that_cannot_be_read_are_refused(seeds: str | None, values: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as error:
-        Sweep.parse(seeds, values)
+        Sweep.parse(seeds, values).members("e")
     assert message in str(error.value)
 
 
@@ -161,12 +162,6 @@ def test_wrong_values_are_refused_by_key(file: Path, override: str, message: str
     assert message in refusal(file, override)
 
 
-def test_members_of_an_array_may_be_few_at_once(file: Path) -> None:
-    script = render(load_config(file, ["slurm.array_limit=2"]), file, sweep=Sweep.parse("0-3", []))
-    assert "--array=0-3%2" in directives(script)
-    assert "# One run\n" in script, "the description stays in its comment"
-
-
 def test_a_store_is_built_and_runs_are_compared_by_one_process(file: Path, tmp_path: Path) -> None:
     several = ["trainer={devices: 4, num_nodes: 2, accelerator: gpu}", "seed=3"]
     store = tmp_path / "a store"
@@ -179,13 +174,6 @@ def test_a_store_is_built_and_runs_are_compared_by_one_process(file: Path, tmp_p
     script = render_comparison(load_config(file), file, [Path("runs/a b"), Path("runs/c")], Path("runs/page.html"))
     words = shlex.split("dglcell report 'runs/a b' runs/c --output runs/page.html --overwrite")
     assert commands(script)[0][2:] == words
-
-
-def test_a_script_says_whose_environment_it_runs_in(file: Path) -> None:
-    said = "It runs in the environment of the shell that submits it"
-    assert said in render(load_config(file), file)
-    for override in ("slurm.setup=[source .venv/bin/activate]", "slurm.container=dglcell.sif"):
-        assert said not in render(load_config(file, [override]), file)
 
 
 def test_nothing_is_done_in_a_dry_run(
@@ -229,16 +217,11 @@ def test_every_numbered_experiment_has_its_script(rendered: Path) -> None:
     assert sorted(set(kept) - wanted) == [], "no such experiment: remove the script"
     for name in sorted(wanted):
         assert kept.get(name) == fresh[name], f"jobs/{name} is not what its experiment asks for: {RENEW}"
-
-
-def test_a_shell_can_read_them_from_the_root_of_a_clone(rendered: Path) -> None:
-    together = "\n".join(path.read_text() for path in sorted(rendered.rglob("*.sh")))
-    assert str(ROOT) not in together, "nothing of the machine on which they were rendered"
-    done = subprocess.run(["bash", "-n"], input=together, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    for name, script in scripts(ROOT / "jobs").items():
-        last = script.decode().splitlines()[-1]
+        last = fresh[name].decode().splitlines()[-1]
         assert last.endswith(f" dglcell train conf/{name.removesuffix('.sh')}.yaml"), name
+    together = b"\n".join(fresh.values())
+    assert str(ROOT).encode() not in together, "nothing of the machine on which they were rendered"
+    assert subprocess.run(["bash", "-n"], input=together).returncode == 0
 
 
 def test_times_and_memory_are_those_of_the_committed_runs() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dglcell.report.panels import MOST_GENES, described, overview, responses
+from dglcell.report.pictures import MOST_GENES, described, overview, responses
 from dglcell.report.run_files import Predictions, RunFiles
 from tests.report.invented import RUNS, files, png_size
 

@@ -11,8 +11,16 @@ import numpy as np
 import pytest
 
 from dglcell.data.table import REGRESSION
-from dglcell.report.drawing import STYLE, new_figure, shorten
-from dglcell.report.panels import described, draw_agreement, draw_models, draw_validation_score, overview
+from dglcell.report.pictures import (
+    STYLE,
+    described,
+    draw_agreement,
+    draw_models,
+    draw_validation_score,
+    new_figure,
+    overview,
+    shorten,
+)
 from tests.report.invented import RUNS, png_size, predictions, run_of
 
 pytestmark = pytest.mark.filterwarnings("error")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -101,24 +100,6 @@ def test_a_pipeline_builds_trains_and_compares(
     assert cluster.state(build) == "COMPLETED"
     assert (tmp_path / "own/data.mdb").exists()
     assert (tmp_path / "runs/tiny/comparison.html").exists()
-
-
-def test_a_job_that_does_not_fit_ends_at_once(
-    tiny: Tiny, tmp_path: Path, cluster: LoopbackCluster, environment: dict[str, str]
-) -> None:
-    overrides = tiny.overrides(tmp_path / "runs", *BARE, *TWO_NODES, *SMALL)
-    rendered = call(environment, tmp_path, "job", "render", tiny.file, *overrides).stdout
-    script = tmp_path / "wrong.sh"
-    script.write_text(rendered.replace("--nodes=2", "--nodes=1"))
-    (tmp_path / "slurm").mkdir()
-    os.environ.pop("SLURM_JOB_ID", None)
-    job = subprocess.run(
-        ["sbatch", "--parsable", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-    ).stdout.strip()
-    assert cluster.wait(job, "COMPLETED", "FAILED", seconds=60) == "FAILED"
-    assert "got:      1 tasks on 1 nodes from SLURM" in log(tmp_path)
-    assert "expected: 2 tasks on 2 nodes" in log(tmp_path)
-    assert not (tmp_path / "runs").exists()
 
 
 def log(folder: Path) -> str:

@@ -24,7 +24,7 @@ from dglcell.data.columns import COVARIATE, Column
 from dglcell.data.strains import Strains
 from dglcell.errors import CheckpointError, ConfigError
 from dglcell.metrics import ResultRow
-from dglcell.report.panels import described
+from dglcell.report.pictures import described
 from dglcell.report.run_files import read_doses, read_predictions, read_run
 from dglcell.runs.directory import RunDirectory
 from dglcell.training import evaluate as evaluate_module

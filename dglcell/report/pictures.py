@@ -1,41 +1,128 @@
-"""Draw pictures of runs: measured against predicted, the model beside baselines, learning curves, doses."""
+"""Draw pictures of runs: measured against predicted, the model beside baselines, learning curves, doses.
+
+The first half is what all pictures have: colours, headings, names, and how a picture becomes a file.
+"""
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.table import CLASSIFICATION, REGRESSION
+from dglcell.files.atomic import atomic_file
 from dglcell.metrics import ResultRow, best_row, regression_metrics
-from dglcell.report.drawing import (
-    BLUE,
-    DPI,
-    GREY,
-    INK,
-    LIGHT,
-    ORANGE,
-    SERIES,
-    STYLE,
-    draw_nothing,
-    encode,
-    heading,
-    new_figure,
-    number,
-    robust_range,
-    sample,
-    shorten,
-    with_unit,
-)
+from dglcell.report.page import format_value
 from dglcell.report.run_files import RunFiles
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-    from matplotlib.figure import SubFigure
+    from matplotlib.figure import Figure, SubFigure
+
+# Okabe and Ito's palette, distinguishable with every common colour blindness.
+BLUE, ORANGE, GREEN, PURPLE, VERMILION = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00"
+SERIES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE)
+INK, GREY, LIGHT = "#222222", "#707070", "#C9CDD2"
+NAME_LENGTH = 22
+TITLE_PAD = 19  # points between a title and its axes, for the line below it
+MANY_STRAINS = 3000
+DPI = 150
+STYLE = {
+    "font.size": 8,
+    "axes.titlesize": 9.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titley": 1.0,  # fixed, because matplotlib would look for labels above the axes in every pass
+    "axes.edgecolor": INK,
+    "axes.linewidth": 0.7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    "lines.linewidth": 1.5,
+    "legend.edgecolor": "none",
+    "legend.framealpha": 0.85,
+    "figure.facecolor": "white",
+}
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Make an empty figure of a size in inches, without any display.
+
+    Draw on it within ``matplotlib.rc_context(STYLE)``.
+    """
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), dpi=DPI)
+
+
+def encode(figure: Figure) -> bytes:
+    """Return the figure as a PNG file; the same figure gives the same bytes."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", pil_kwargs={"compress_level": 9})
+    return buffer.getvalue()
+
+
+def save(content: bytes, path: Path) -> None:
+    """Write a picture, whole or not at all."""
+    with atomic_file(path) as partial:
+        partial.write_bytes(content)
+
+
+def shorten(name: str, length: int = NAME_LENGTH) -> str:
+    """Shorten a name for matplotlib: it is cut in the middle if too long, and dollar signs do not start formulas."""
+    if len(name) > length:
+        head = (length - 1) // 2
+        name = name[:head] + "…" + name[len(name) - (length - 1 - head) :]
+    return name.replace("$", r"\$")
+
+
+def with_unit(label: str, unit: str) -> str:
+    """Return ``label [unit]``, or the label alone if dimensionless."""
+    return f"{label} [{shorten(unit)}]" if unit else label
+
+
+def heading(axes: Axes, title: str, note: str = "") -> None:
+    """Draw a bold title with a grey line below it."""
+    axes.set_title(title, pad=TITLE_PAD)
+    # The line is kept out of the layout, which would narrow the panel to make room beside it.
+    axes.annotate(
+        note, (0, 1), (0, 6), "axes fraction", "offset points", color=GREY, va="bottom", in_layout=False,
+        annotation_clip=False,
+    )  # fmt: skip
+    # A power of ten stands above the numbers of its axis, not in this line.
+    axes.yaxis.get_offset_text().set(horizontalalignment="right", x=-0.02)
+
+
+def draw_nothing(axes: Axes, title: str, reason: str) -> None:
+    """Draw an empty panel that says why it is empty."""
+    heading(axes, title)
+    axes.text(0.5, 0.5, reason, transform=axes.transAxes, ha="center", va="center", color=GREY)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+def robust_range(values: NDArray[np.floating]) -> tuple[float, float]:
+    """Return a range that holds nearly all values; a few extreme ones do not squeeze the rest."""
+    many = len(values) >= MANY_STRAINS
+    low, high = np.quantile(values, [0.0005, 0.9995]) if many else (values.min(), values.max())
+    pad = 0.05 * (high - low) or 0.05 * abs(high) or 0.5
+    return float(low - pad), float(high + pad)
+
+
+# The panels.
 
 
 class Score(NamedTuple):
@@ -70,10 +157,12 @@ def draw_agreement(axes: Axes, run: RunFiles, phenotype: str) -> None:
     if found is None or not len(found.usable):
         draw_nothing(axes, title, "no measured test strains")
         return
-    p, shown = found.usable, sample(len(found.usable), run.config["plot_points"])
+    p, points = found.usable, run.config["plot_points"]
+    shown = np.sort(np.random.default_rng(0).permutation(len(p))[:points])
     metrics = regression_metrics(p.predicted, p.measured)
     chosen = f"{len(shown):,} of " if len(shown) < len(p) else ""
-    said = f"Pearson {number(metrics['pearson'])} · Spearman {number(metrics['spearman'])} · n = {chosen}{len(p):,}"
+    pearson, spearman = (format_value(name, metrics[name]) for name in ("pearson", "spearman"))
+    said = f"Pearson {pearson} · Spearman {spearman} · n = {chosen}{len(p):,}"
     heading(axes, title, said)
     measured = p.measured
     if run.kind(phenotype) == CLASSIFICATION:
@@ -121,7 +210,7 @@ def draw_models(axes: Axes, rows: Sequence[ResultRow], phenotype: str) -> None:
     for position, name in enumerate(names):
         weight = "normal" if name in baselines else "bold"
         end = max(0.0, float(ends[:, position].max())) + 0.04 * (high - low)
-        axes.text(end, position, number(test[position]), va="center", weight=weight, in_layout=False)
+        axes.text(end, position, format_value(metric, test[position]), va="center", weight=weight, in_layout=False)
     axes.set_yticks(range(len(names)), [shorten(name, MODEL_NAME_LENGTH) for name in names])
     for label, name in zip(axes.get_yticklabels(), names, strict=True):
         label.set_fontweight("normal" if name in baselines else "bold")
