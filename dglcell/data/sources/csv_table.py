@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,9 +35,10 @@ def measure_csv(config: CsvConfig, raw: str | None = None) -> Strains:
         DataError: the file or one of its rows is unusable; the message names the line.
     """
     path = find_raw(config.path, raw)
-    files, parameters = {path.name: sha256_file(path)}, asdict(config)
-    provenance = Provenance("csv", f"strains of {path.name}", files=files, parameters=parameters)
-    return measure_rows(read_rows(path), config, provenance, named_aliases(config.aliases, raw))
+    aliases, named_in = named_aliases(config.aliases, raw)
+    files = {file.name: sha256_file(file) for file in (path, named_in) if file is not None}
+    provenance = Provenance("csv", f"strains of {path.name}", files=files, parameters=asdict(config))
+    return measure_rows(read_rows(path), config, provenance, aliases)
 
 
 class Measured(NamedTuple):
@@ -50,29 +50,23 @@ class Measured(NamedTuple):
     issues: list[Issue]  #: everything that is wrong with them
 
 
-def measure_rows(
-    rows: Rows,
-    config: CsvConfig,
-    provenance: Provenance,
-    aliases: tuple[AliasTable, Path | None] = (AliasTable(), None),
-) -> Strains:
+def measure_rows(rows: Rows, config: CsvConfig, provenance: Provenance, aliases: AliasTable | None = None) -> Strains:
     """Turn rows of text into measurements: filter, resolve names, read numbers.
 
     Args:
         rows: a whole table.
         config: columns and policies; its ``path`` is not read again.
-        provenance: completed with counts and the alias table's hash.
-        aliases: other names of genes, and their file.
+        provenance: completed with counts.
+        aliases: other names of genes.
 
     Raises:
         DataError: rows are unusable; the message names their lines, for each kind of mistake.
     """
-    found = find_measured(rows, config, aliases[0])
+    found = find_measured(rows, config, aliases or AliasTable())
     if found.issues:
         raise IssuesError(rows, found.issues)
-    files = provenance.files if aliases[1] is None else {**provenance.files, aliases[1].name: sha256_file(aliases[1])}
     counts = {**provenance.counts, **found.strains.provenance.counts}
-    return found.strains.with_(provenance=replace(provenance, files=files, counts=counts))
+    return found.strains.with_(provenance=replace(provenance, counts=counts))
 
 
 def find_measured(rows: Rows, config: CsvConfig, aliases: AliasTable, genes: Vocabulary | None = None) -> Measured:

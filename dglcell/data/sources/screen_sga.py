@@ -24,6 +24,7 @@ from dglcell.data.columns import CROSS, Column, Provenance, columns_of
 from dglcell.data.sources.config import DIGENIC, TRIGENIC, LaboratoryConfig
 from dglcell.data.sources.replicates import genes_of, keep
 from dglcell.data.strains import Strains
+from dglcell.data.table import uncollected
 from dglcell.errors import DataError, and_more, listing
 from dglcell.files.atomic import DAMAGE
 from dglcell.published.file import Found, PublishedFile, open_member
@@ -75,7 +76,7 @@ class FoundTable:
             yield from ((number, row) for number, row in enumerate(rows, start=1) if any(row))
 
 
-CHUNK_ROWS, MOST_ABOVE = 200_000, 20
+CHUNK_ROWS, MOST_ABOVE = 100_000, 20
 """Rows that are read together, and most rows up to the header, above which a title may stand."""
 
 NA_VALUES = ["", "NaN", "nan", "NA"]
@@ -97,6 +98,7 @@ HEADERS = {
 """This maps each column to its possible headers, in lower case."""
 
 
+@uncollected()
 def read_sga(tables: Sequence[FoundTable]) -> tuple[pd.DataFrame, dict[str, str]]:
     """Read all rows of tables, one after the other.
 
@@ -148,12 +150,11 @@ def _chunks(found: FoundTable) -> Iterator[pd.DataFrame]:
         raise DataError(f"'{found.name}' lacks columns", got=got, expected=expected, do=do)
     body = chain(above[place + 1 :], rows)
     while block := list(islice(body, CHUNK_ROWS)):
-        for number, row in block:
-            if len(row) != len(header):
-                what = f"'{found.name}', line {number}: not as many cells as in the header"
-                raise DataError(what, got=len(row), expected=len(header), do=do)
-        cells = [[row[place] for place in at.values()] for _, row in block]
-        yield pd.DataFrame(cells, [number for number, _ in block], [*at], dtype=str)
+        if bad := next(((number, len(row)) for number, row in block if len(row) != len(header)), None):
+            what = f"'{found.name}', line {bad[0]}: not as many cells as in the header"
+            raise DataError(what, got=bad[1], expected=len(header), do=do)
+        columns = list(zip(*(row for _, row in block), strict=True))
+        yield pd.DataFrame({name: columns[place] for name, place in at.items()}, [number for number, _ in block])
 
 
 def _numbers(found: FoundTable, cells: pd.Series) -> NDArray[np.float32]:
