@@ -12,13 +12,22 @@ from dglcell.checks import check_values
 from dglcell.data.columns import Provenance
 from dglcell.data.sources.config import DIGENIC, TRIGENIC, CsvConfig, LaboratoryConfig
 from dglcell.data.sources.csv_table import measure_rows
-from dglcell.data.sources.screen_sga import FoundTable, RawTable, SgaScreen
+from dglcell.data.sources.screen_sga import FoundTable, SgaScreen
 from dglcell.data.sources.text_table import read_rows
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
 from dglcell.published.file import FILES, PublishedFile, format_hash, read_declarations
 
 KIND = "kind"
+
+
+@dataclass(frozen=True)
+class RawTable:
+    """Describe a table of a publication."""
+
+    file: PublishedFile  #: the table itself, or an archive that holds it, with its copies
+    member: str = ""  #: name of the table inside an archive, without folders
+    rows: int | None = None  #: number of its rows, without the header; None where unknown
 
 
 @dataclass(frozen=True)
@@ -113,8 +122,8 @@ def measure_laboratory(name: str, config: LaboratoryConfig, raw: str | None = No
         DataError: a file is missing, is not the published one, or has no such rows.
     """
     screen = LABORATORIES[name]
-    tables = [FoundTable(table, table.file.find(raw)) for table in chosen_tables(name, config.tables)]
-    files = {table.path.name: table.found for table in tables}
+    tables = [(table.file.find(raw), table) for table in chosen_tables(name, config.tables)]
+    files = {found.path.name: found for found, _ in tables}
     trust = {name: format_hash(found.sha256, found.trust, 12) for name, found in files.items()}
     provenance = Provenance(
         source=name,
@@ -125,7 +134,8 @@ def measure_laboratory(name: str, config: LaboratoryConfig, raw: str | None = No
         files={name: found.sha256 for name, found in files.items()},
         parameters={**asdict(config), "raw_files": trust},
     )
-    rows = screen.reader.read(tables, config, provenance)
+    located = [FoundTable(found.path, table.member, table.rows) for found, table in tables]
+    rows = screen.reader.read(located, config, provenance)
     if not len(rows):
         got = ", ".join(f"{what.replace('_', ' ')} {count:,}" for what, count in rows.provenance.counts.items())
         raise DataError(f"'{name}': no row is left", got=got, do="loosen `data.source.laboratory`")

@@ -27,43 +27,30 @@ from dglcell.data.strains import Strains
 from dglcell.data.table import uncollected
 from dglcell.errors import DataError, and_more, listing
 from dglcell.files.atomic import DAMAGE
-from dglcell.published.file import Found, PublishedFile, open_member
+from dglcell.published.file import open_member
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 @dataclass(frozen=True)
-class RawTable:
-    """Describe a table of a publication."""
-
-    file: PublishedFile  #: the table itself, or an archive that holds it, with its copies
-    member: str = ""  #: name of the table inside an archive, without folders
-    rows: int | None = None  #: number of its rows, without the header; None where unknown
-
-
-@dataclass(frozen=True)
 class FoundTable:
-    """Locate a table that is here."""
+    """Locate a table of a publication."""
 
-    table: RawTable  #: the table's description
-    found: Found  #: the file, or the archive that holds it
-
-    @property
-    def path(self) -> Path:
-        """Return the path of the file."""
-        return self.found.path
+    path: Path  #: of the file, or of the archive that holds it
+    member: str = ""  #: name of the table inside an archive, without folders
+    expected: int | None = None  #: number of its rows, without the header; None where unknown
 
     @property
     def name(self) -> str:
         """Return what the table is called, with the archive it is in."""
-        return f"{self.path.name}/{self.table.member}" if self.path.suffix == ".zip" else self.path.name
+        return f"{self.path.name}/{self.member}" if self.path.suffix == ".zip" else self.path.name
 
     def rows(self) -> Iterator[tuple[int, list[str]]]:
         """Yield line numbers and cells of the rows that are not blank, of a text or of the first sheet."""
         from python_calamine import CalamineWorkbook
 
-        openers: dict[str, Any] = {".zip": partial(open_member, name=self.table.member), ".gz": gzip.open}
+        openers: dict[str, Any] = {".zip": partial(open_member, name=self.member), ".gz": gzip.open}
         with openers.get(self.path.suffix, partial(open, mode="rb"))(self.path) as file:
             if self.name.endswith(".xlsx"):
                 sheet = CalamineWorkbook.from_filelike(file).get_sheet_by_index(0)
@@ -126,9 +113,9 @@ def read_sga(tables: Sequence[FoundTable]) -> tuple[pd.DataFrame, dict[str, str]
                 chunks.append(coded | {name: _numbers(found, cells[name]) for name in NUMBERS})
         except (*DAMAGE, zipfile.BadZipFile, CalamineError) as error:
             raise DataError(f"'{found.name}' cannot be read to its end", got=str(error), do=do) from error
-        if found.table.rows not in (None, rows):
+        if found.expected not in (None, rows):
             what = f"'{found.name}' does not have the rows that were published: cut off, or another version"
-            raise DataError(what, got=f"{rows:,} rows", expected=f"{found.table.rows:,} rows", do=do)
+            raise DataError(what, got=f"{rows:,} rows", expected=f"{found.expected:,} rows", do=do)
     if not chunks:
         raise DataError("a table has a header but no rows", expected="one row per cross")
     whole = {name: union_categoricals([chunk[name] for chunk in chunks]) for name in CODED}

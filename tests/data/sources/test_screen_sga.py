@@ -16,11 +16,11 @@ import pytest
 from dglcell.cli import main
 from dglcell.data.report import format_stats
 from dglcell.data.sources import SourceConfig, laboratory, list_sources, load_source, screen_sga
-from dglcell.data.sources.screen_sga import FoundTable, RawTable, parse_strain, read_sga
+from dglcell.data.sources.screen_sga import FoundTable, parse_strain, read_sga
 from dglcell.data.store import build_store
 from dglcell.errors import DataError
 from dglcell.graph.tables import read_aliases
-from dglcell.published.file import Found, PublishedFile, record_path
+from dglcell.published.file import record_path
 from tests.data.sources import sga_tables as sga
 from tests.data.sources.sga_tables import Cell, costanzo, kuzmin, read, text, write_xlsx, write_zip
 from tests.http_server import Server, serve
@@ -256,11 +256,6 @@ ROWS = [
 ]
 
 
-def found(path: Path, member: str = "", rows: int | None = None) -> FoundTable:
-    file = PublishedFile(str(path))
-    return FoundTable(RawTable(file, member, rows), Found(file, path, "0" * 64, ""))
-
-
 def check(found: tuple[pd.DataFrame, dict[str, str]]) -> None:
     """They are ``ROWS``."""
     rows, alleles = found
@@ -277,18 +272,18 @@ def check(found: tuple[pd.DataFrame, dict[str, str]]) -> None:
 
 def plain(folder: Path, content: str, name: str = "t.tsv") -> FoundTable:
     (folder / name).write_bytes(content.encode())
-    return found(folder / name)
+    return FoundTable(folder / name)
 
 
 def test_text_plain_gzipped_and_in_an_archive(tmp_path: Path) -> None:
     content = text(sga.KUZMIN2018, ROWS)
     check(read_sga([plain(tmp_path, content)]))
     (tmp_path / "t.txt.gz").write_bytes(gzip.compress(content.encode()))
-    check(read_sga([found(tmp_path / "t.txt.gz")]))
+    check(read_sga([FoundTable(tmp_path / "t.txt.gz")]))
     write_zip(tmp_path / "t.zip", {"__MACOSX/._t.tsv": b"\0", "Data File S1: tables/t.tsv": content, "b.tsv": "x"})
     with pytest.raises(DataError, match=r"holds 0 files called 'c.tsv'"):
-        read_sga([found(tmp_path / "t.zip", "c.tsv")])
-    check(read_sga([found(tmp_path / "t.zip", "t.tsv")]))
+        read_sga([FoundTable(tmp_path / "t.zip", "c.tsv")])
+    check(read_sga([FoundTable(tmp_path / "t.zip", "t.tsv")]))
 
 
 TEXT, ORDER = text(sga.KUZMIN2018, ROWS), np.random.default_rng(0).permutation(len(sga.KUZMIN2018))
@@ -314,17 +309,17 @@ def test_a_spreadsheet_with_a_title_above_its_header(tmp_path: Path) -> None:
     rows = [[float(cell) if cell in ("2.00E-01", 0) else cell for cell in row] for row in ROWS]
     title = ["Table S1. Raw genetic interaction dataset.", *[""] * 11]
     path = write_xlsx(tmp_path / "t.xlsx", [title, sga.KUZMIN2020, *rows])
-    check(read_sga([found(path)]))
+    check(read_sga([FoundTable(path)]))
     write_zip(tmp_path / "t.zip", {"tables/t.xlsx": path.read_bytes()})
-    check(read_sga([found(tmp_path / "t.zip", "t.xlsx")]))
+    check(read_sga([FoundTable(tmp_path / "t.zip", "t.xlsx")]))
     broken = write_xlsx(tmp_path / "b.xlsx", [title, sga.KUZMIN2020, [*rows[0][:6], "high", *rows[0][7:]]])
     with pytest.raises(DataError, match=r"'b.xlsx', line 3: the score is no number\n.*'high'"):
-        read_sga([found(broken)])
+        read_sga([FoundTable(broken)])
     (tmp_path / "c.xlsx").write_bytes(path.read_bytes()[:200])
     with pytest.raises(DataError, match=r"'c.xlsx' cannot be read to its end\n.*\n.*copy or download"):
-        read_sga([found(tmp_path / "c.xlsx")])
+        read_sga([FoundTable(tmp_path / "c.xlsx")])
     with pytest.raises(DataError, match=r"'n.xlsx' lacks columns(.|\n)*query strain id"):
-        read_sga([found(write_xlsx(tmp_path / "n.xlsx", [title, ["a", "b"], ["c", 1.0]]))])
+        read_sga([FoundTable(write_xlsx(tmp_path / "n.xlsx", [title, ["a", "b"], ["c", 1.0]]))])
 
 
 LINES = text(sga.KUZMIN2018, ROWS).splitlines(keepends=True)
@@ -354,14 +349,14 @@ def test_archives_that_are_cut_off(tmp_path: Path, name: str) -> None:
         write_zip(path, {"t.tsv": content})
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(DataError, match=rf"{name}' (cannot be read to its end|is not a whole archive)"):
-        read_sga([found(path, "t.tsv")])
+        read_sga([FoundTable(path, "t.tsv")])
 
 
 def test_the_number_of_rows_has_to_be_the_published_one(tmp_path: Path) -> None:
     path = plain(tmp_path, text(sga.KUZMIN2018, ROWS)).path
-    check(read_sga([found(path, rows=3)]))
+    check(read_sga([FoundTable(path, expected=3)]))
     with pytest.raises(DataError, match=r"does not have the rows that were published.*\n.*3 rows\n.*4 rows"):
-        read_sga([found(path, rows=4)])
+        read_sga([FoundTable(path, expected=4)])
 
 
 # Screens on the command line.
