@@ -256,19 +256,10 @@ def one_of(*known: object, show: Callable[[Any], str] = str) -> Rule:
     return Rule(lambda key, value: check_choice(key, value, known, show=show))
 
 
-def _check_workers(key: str, number: int | str) -> None:
-    if isinstance(number, str) and number != AUTO:
-        raise ConfigError(f"`{key}` is no number", got=number, expected=f"1 or more, or {AUTO}")
-    if isinstance(number, int) and number > 4_096:
-        raise ConfigError(f"`{key}` is too large", got=number, expected="4096 or fewer threads or processes")
-
-
 Count = Annotated[int, at_least(1)]  # of something that there is
 Number = Annotated[int, at_least(0)]  # of something that there may be none of
 Positive = Annotated[float, positive()]
 Seed = Annotated[int, must(lambda seed: 0 <= seed <= LARGEST_SEED, "is out of range", f"0 … {LARGEST_SEED}")]
-Workers = Annotated[int, at_least(0, "is negative"), Rule(_check_workers)]
-CountOrAuto = Annotated[
-    int | str, must(lambda n: isinstance(n, str) or n >= 1, "is too small", "1 or more"), Rule(_check_workers)
-]
+Workers = Annotated[int, at_least(0, "is negative"), must(lambda n: n <= 4_096, "is too large", "4096 or fewer")]
+CountOrAuto = Annotated[int | str, must(lambda n: n == AUTO or n in range(1, 4_097), "is no number", "1 to 4096, auto")]
 NotEmpty = Annotated[list[Item], must(bool, "is an empty list", "at least one, or null for all")]

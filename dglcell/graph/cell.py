@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,11 +18,11 @@ from dglcell.checks import Count, check_values, must, one_of
 from dglcell.errors import ConfigError, GraphError
 from dglcell.files.atomic import atomic_directory, find_raw, sha256_file
 from dglcell.files.untrusted import Sha256, UnreadableError, check_fields, read_json, read_npz
-from dglcell.graph.catalogue import GENE_SETS, NamedTable, NetworkConfig, named_table, provenance
+from dglcell.graph.catalogue import GENE_SETS, NamedTable, NetworkConfig, named_table
 from dglcell.graph.cell_graph import SCHEMA_VERSION, CellGraph, Edges, Rule
 from dglcell.graph.gene_space import SimilarityConfig, similar_relations
 from dglcell.graph.metabolism import CURRENCY_DEGREE, DERIVED, Currency, MediaChanges, Metabolism, derived_edges
-from dglcell.graph.names import add_names, refuse_names, warn_of_strangers
+from dglcell.graph.names import add_names, read_names, refuse_names, warn_of_strangers
 from dglcell.graph.networks import Network, network_edges, read_network
 from dglcell.graph.schema import (
     CATALYSED_BY,
@@ -36,7 +36,7 @@ from dglcell.graph.schema import (
     check_relation_name,
     gene_relation,
 )
-from dglcell.graph.tables import read_aliases, read_column, read_gene_list, read_gff, read_sgd_features
+from dglcell.graph.tables import read_aliases, read_column, read_gene_list
 from dglcell.graph.vocabulary import REFUSE, UNKNOWN_POLICIES, AliasTable, Vocabulary
 from dglcell.published.file import PublishedFile
 
@@ -112,7 +112,6 @@ class CellConfig:
         return found
 
 
-Named = Vocabulary | AliasTable
 Part = tuple[Relation, Edges, str]
 """A relation, its edges, and where messages say that it comes from."""
 
@@ -129,7 +128,7 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
     origin: dict[str, Any] = {"config": dataclasses.asdict(config), "networks": {}}
     metabolism = Metabolism.read(config.model, raw, media=config.media) if config.model else None
     of_model = metabolism.genes.names if metabolism else ()
-    read = functools.cache(lambda name, otherwise: _read_names(name, otherwise, raw))
+    read = functools.cache(lambda name, otherwise: read_names(name, otherwise, raw)[:2])
     aliases = AliasTable()
     if config.aliases:
         found, origin["aliases"] = read(config.aliases, read_aliases)
@@ -172,17 +171,6 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
         origin["names"] = names
     media, titles = (metabolism.media, metabolism.titles) if metabolism else ({}, {})
     return _assemble(vocabularies, _distinct(parts), origin, config.lose_blocked, media, titles)
-
-
-def _read_names(name: str, otherwise: Callable[[Path], Named], raw: str | None) -> tuple[Any, dict[str, Any]]:
-    """Return genes or their other names, and where they come from: a gene set, a file of a genome, or another file."""
-    if name in GENE_SETS:
-        found = GENE_SETS[name].file.find(raw)
-        return GENE_SETS[name].read(found.path), provenance(name, found)
-    found = PublishedFile(name).find(raw)
-    of_genomes = {".gff": read_gff, ".gff3": read_gff, ".tab": read_sgd_features}
-    reader = of_genomes.get(Path(found.path.name.removesuffix(".gz")).suffix, otherwise)
-    return reader(found.path), {"path": name, **found.provenance()}
 
 
 def _united(of_model: tuple[str, ...], networks: Mapping[str, Network]) -> Vocabulary:

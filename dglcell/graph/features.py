@@ -1,11 +1,10 @@
-"""Read fixed input features of nodes from a table, or compute them from the metabolic model of the wild type."""
+"""Compute fixed input features of nodes from the metabolic model of the wild type."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,19 +14,10 @@ from torch import Tensor
 from dglcell.errors import GraphError
 from dglcell.graph.metabolism import model_reaction
 from dglcell.graph.schema import METABOLITE, REACTION
-from dglcell.graph.tables import read_vectors, standardised
-from dglcell.graph.vocabulary import Vocabulary
+from dglcell.graph.tables import standardised
 
 if TYPE_CHECKING:
     from cobra import Model
-
-
-def read_features(path: Path, vocabulary: Vocabulary, node_type: str) -> Tensor:
-    """Read standardised features of the nodes of one type, [N, F] float32; nodes that the table lacks get 0, the mean.
-
-    `read_vectors` says which tables these are.
-    """
-    return torch.from_numpy(read_vectors(path, vocabulary, f"model.features.{node_type}")[0]).float()
 
 
 WILD_TYPE = "wild_type"

@@ -6,17 +6,17 @@ import functools
 import itertools
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dglcell.errors import GraphError, listing
-from dglcell.files.atomic import find_raw
 from dglcell.graph.catalogue import GENE_SETS, MODELS
 from dglcell.graph.catalogue import provenance as provenance_of
 from dglcell.graph.model_files import FORMATS, SHIPPED, locate_model, read_model
-from dglcell.graph.tables import read_aliases
+from dglcell.graph.tables import read_aliases, read_gff, read_sgd_features
 from dglcell.graph.vocabulary import LOOKED_AT, AliasTable, Vocabulary
+from dglcell.published.file import PublishedFile
 
 if TYPE_CHECKING:
     from cobra import Model
@@ -24,18 +24,33 @@ if TYPE_CHECKING:
 log = logging.getLogger("dglcell")
 
 
+def read_names(
+    name: str, otherwise: Callable[[Path], Vocabulary | AliasTable], raw: str | None = None
+) -> tuple[Any, dict[str, Any], Path]:
+    """Read genes with their other names: a gene set, a file of a genome, or another file, as ``otherwise`` reads it.
+
+    Returns:
+        The genes, or their other names alone; where they come from, as plain containers; and the file.
+    """
+    if name in GENE_SETS:
+        found = GENE_SETS[name].file.find(raw)
+        return GENE_SETS[name].read(found.path), provenance_of(name, found), found.path
+    found = PublishedFile(name).find(raw)
+    of_genomes = {".gff": read_gff, ".gff3": read_gff, ".tab": read_sgd_features}
+    reader = of_genomes.get(Path(found.path.name.removesuffix(".gz")).suffix, otherwise)
+    return reader(found.path), {"path": name, **found.provenance()}, found.path
+
+
 def named_aliases(name: str | None, raw: str | None = None) -> tuple[AliasTable, Path | None]:
-    """Return other names of genes of a gene set, a metabolic model, a table or nothing (None), and their file."""
+    """Return other names of genes of a metabolic model, what `read_names` reads, or nothing (None), and their file."""
     if name is None:
         return AliasTable(), None
-    if name in GENE_SETS:
-        path = GENE_SETS[name].file.find(raw).path
-        genes = GENE_SETS[name].read(path)
-        return genes.others.joined(AliasTable({gene: (gene,) for gene in genes})), path  # some have no other names
     if name in SHIPPED or name in MODELS or Path(name.removesuffix(".gz")).suffix in FORMATS:
         return model_aliases(read_model(name, raw)), locate_model(name, raw)
-    path = find_raw(name, raw)
-    return read_aliases(path), path
+    found, _, path = read_names(name, read_aliases, raw)
+    if isinstance(found, AliasTable):
+        return found, path
+    return found.others.joined(AliasTable({gene: (gene,) for gene in found})), path  # some have no other names
 
 
 ACCESSIONS = ("uniprot", "ncbigene", "ncbiprotein", "refseq_locus_tag", "refseq_synonym", "ecogene", "sgd")

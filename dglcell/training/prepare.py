@@ -25,10 +25,11 @@ from dglcell.errors import CheckpointError, ConfigError, DataError, listing
 from dglcell.files.atomic import canonical_hash, clear_abandoned, find_raw, only_writer, sha256_file
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.features import WILD_TYPE, read_features, wild_type_features
+from dglcell.graph.features import WILD_TYPE, wild_type_features
 from dglcell.graph.model_files import read_model
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import EDGES
+from dglcell.graph.tables import read_vectors
 from dglcell.models.terms.covariates import in_media, media_table
 from dglcell.models.terms.measured import blocked_reactions
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
@@ -306,7 +307,8 @@ def node_features(config: Config, cell: CellGraph) -> dict[str, Tensor]:
             raise ConfigError(what, got=node_type, expected=expected + ", ".join(cell.vocabularies))
         vocabulary = cell.vocabularies[node_type]
         if path != WILD_TYPE:
-            found[node_type] = read_features(find_raw(path, raw), vocabulary, node_type)
+            vectors, _ = read_vectors(find_raw(path, raw), vocabulary, f"model.features.{node_type}")
+            found[node_type] = torch.from_numpy(vectors).float()
         elif model is not None:
             found[node_type] = wild_type_features(read_model(model, raw), node_type, vocabulary.names)
         else:

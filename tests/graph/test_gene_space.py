@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,12 +20,11 @@ from dglcell.graph import names as names_module
 from dglcell.graph.catalogue import GENE_SETS, MODELS, NetworkConfig
 from dglcell.graph.cell import CellConfig, build_cell, read_cell, save_cell
 from dglcell.graph.cell_graph import CellGraph, Edges
-from dglcell.graph.features import read_features
 from dglcell.graph.gene_space import SimilarityConfig, SimilaritySource, read_gene_vectors, similar_genes
 from dglcell.graph.model_files import SHIPPED, read_model
 from dglcell.graph.names import add_names, named_aliases, names_of_genes, names_of_model
 from dglcell.graph.schema import gene_relation
-from dglcell.graph.tables import read_genome_table
+from dglcell.graph.tables import read_genome_table, read_vectors
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 from tests.examples import examples
 
@@ -279,12 +277,13 @@ def test_an_npz_of_wrong_widths_or_names_is_refused(tmp_path: Path) -> None:
 def test_features_are_standardised_and_missing_nodes_get_the_mean(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("\ufeffgene,length,constant\nc,3,7\n\na,1,7\nother,99,7\n\n")
-    expected = torch.tensor([[-1.0, 0.0], [0.0, 0.0], [1.0, 0.0], [0.0, 0.0]])
-    torch.testing.assert_close(read_features(path, GENES, "gene"), expected)
+    vectors, known = read_vectors(path, GENES, "model.features.gene")
+    assert vectors.tolist() == [[-1.0, 0.0], [0.0, 0.0], [1.0, 0.0], [0.0, 0.0]]
+    assert known.tolist() == [True, False, True, False]
     path.write_text("gene,x\nz,1\n")
     message = r"`model.features.gene`: 'x.csv' names no node of the cell graph\n.* e.g. z\n  expected: names such as a"
     with pytest.raises(GraphError, match=message):
-        read_features(path, GENES, "gene")
+        read_vectors(path, GENES, "model.features.gene")
 
 
 def test_damaged_tables_are_refused(tmp_path: Path) -> None:
