@@ -302,18 +302,17 @@ def node_features(config: Config, cell: CellGraph) -> dict[str, Tensor]:
     """
     found, model, raw = {}, config.cell.model, config.paths.raw
     for node_type, path in config.model.features.items():
-        if node_type not in cell.vocabularies:
+        vocabulary = cell.vocabularies.get(node_type)
+        if vocabulary is None:
             what, expected = "`model.features` names node types that the cell graph does not have", "among "
             raise ConfigError(what, got=node_type, expected=expected + ", ".join(cell.vocabularies))
-        vocabulary = cell.vocabularies[node_type]
         if path != WILD_TYPE:
             vectors, _ = read_vectors(find_raw(path, raw), vocabulary, f"model.features.{node_type}")
             found[node_type] = torch.from_numpy(vectors).float()
         elif model is not None:
             found[node_type] = wild_type_features(read_model(model, raw), node_type, vocabulary.names)
         else:
-            what = f"`model.features.{node_type}: {WILD_TYPE}` needs a metabolic model"
-            raise ConfigError(what, do="set `cell.model`, or give a table")
+            raise ConfigError(f"`model.features.{node_type}: {WILD_TYPE}` needs a metabolic model", do="set `cell.model`")
     return found
 
 
