@@ -304,8 +304,7 @@ def node_features(config: Config, cell: CellGraph) -> dict[str, Tensor]:
     for node_type, path in config.model.features.items():
         vocabulary = cell.vocabularies.get(node_type)
         if vocabulary is None:
-            what, expected = "`model.features` names node types that the cell graph does not have", "among "
-            raise ConfigError(what, got=node_type, expected=expected + ", ".join(cell.vocabularies))
+            raise ConfigError(f"`model.features` names no node type: {node_type}", expected=listing(cell.vocabularies))
         if path != WILD_TYPE:
             vectors, _ = read_vectors(find_raw(path, raw), vocabulary, f"model.features.{node_type}")
             found[node_type] = torch.from_numpy(vectors).float()
