@@ -304,14 +304,14 @@ def node_features(config: Config, cell: CellGraph) -> dict[str, Tensor]:
     for node_type, path in config.model.features.items():
         vocabulary = cell.vocabularies.get(node_type)
         if vocabulary is None:
-            raise ConfigError(f"`model.features` names no node type: {node_type}", expected=listing(cell.vocabularies))
+            raise ConfigError("`model.features` names no node type", got=node_type, expected=listing(cell.vocabularies))
         if path != WILD_TYPE:
             vectors, _ = read_vectors(find_raw(path, raw), vocabulary, f"model.features.{node_type}")
             found[node_type] = torch.from_numpy(vectors).float()
         elif model is not None:
             found[node_type] = wild_type_features(read_model(model, raw), node_type, vocabulary.names)
         else:
-            raise ConfigError(f"`model.features.{node_type}: {WILD_TYPE}` needs a metabolic model", do="set `cell.model`")
+            raise ConfigError(f"`model.features.{node_type}: wild_type` needs a model", do="set `cell.model`")
     return found
 
 

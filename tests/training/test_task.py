@@ -221,7 +221,7 @@ def test_fixed_features_are_used_and_travel_with_the_checkpoint(tiny: Tiny, tmp_
 @pytest.mark.parametrize(
     ("node_type", "said"),
     [
-        ("protein", r"`model.features` names node types that the cell graph does not have\n  got:      protein"),
+        ("protein", r"`model.features` names no node type\n  got:      protein"),
         (
             "reaction",
             r"`model.features.reaction: wild_type` needs a metabolic model\n  do:       set `cell.model`, or give",
