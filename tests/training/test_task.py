@@ -224,7 +224,7 @@ def test_fixed_features_are_used_and_travel_with_the_checkpoint(tiny: Tiny, tmp_
         ("protein", r"`model.features` names no node type\n  got:      protein"),
         (
             "reaction",
-            r"`model.features.reaction: wild_type` needs a metabolic model\n  do:       set `cell.model`, or give",
+            r"`model.features.reaction: wild_type` needs a model\n  do:       set `cell.model`",
         ),
     ],
 )
