@@ -222,10 +222,7 @@ def test_fixed_features_are_used_and_travel_with_the_checkpoint(tiny: Tiny, tmp_
     ("node_type", "said"),
     [
         ("protein", r"`model.features` names no node type\n  got:      protein"),
-        (
-            "reaction",
-            r"`model.features.reaction: wild_type` needs a model\n  do:       set `cell.model`",
-        ),
+        ("reaction", r"`model.features.reaction: wild_type` needs a model\n  do:       set `cell.model`"),
     ],
 )
 def test_features_that_cannot_be_are_refused(tiny: Tiny, tmp_path: Path, node_type: str, said: str) -> None:
