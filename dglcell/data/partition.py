@@ -355,10 +355,9 @@ def gene_disjoint_parts(table: Strains, config: SplitConfig) -> Parts:
         rank = _ranks(table, config.seed)
         fold = np.minimum(rank * config.folds // int((frequency > 0).sum()), config.folds - 1)
         part = Bins.of(config).parts_of(fold)[table.targets]
-        strain = np.repeat(np.arange(len(table)), table.num_deletions)
-        order = shuffled(gene_keys(table.names)[table.targets] ^ gene_set_keys(table)[strain], config.seed)
+        order = shuffled(gene_keys(table.names)[table.targets] ^ gene_set_keys(table)[table.owners], config.seed)
         # The genes stay grouped by strain, so that each strain still begins at the same place.
-        own = part[np.lexsort((order, strain))[starts]]
+        own = part[np.lexsort((order, table.owners))[starts]]
         # A strain is used in the highest part of its genes or nowhere: in a lower one it would tell of genes of the
         # other.
         parts[deletes] = np.where(own == np.maximum.reduceat(part, starts), own, np.uint8(UNUSED))

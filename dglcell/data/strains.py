@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
@@ -162,10 +162,11 @@ class Strains:
             unknown = ((i, gene) for i, genes in enumerate(genotypes) for gene in genes if gene not in cell.genes)
             for number, gene in unknown:
                 raise GenotypeError(f"strain {number}: unknown gene '{gene}'{cell.genes.suggestion(gene)}")
-        vocabulary = Vocabulary.of(chain.from_iterable(genotypes))
-        made = cls.from_indices(vocabulary.names, [[vocabulary.index(gene) for gene in genes] for genes in genotypes])
         columns = {**_label_columns(phenotypes or {}), **covariate_columns(covariates or {})}
-        return replace(made, columns=columns, units=dict(units or {}), activities=activities)
+        flat = np.array([*chain.from_iterable(genotypes)], dtype=object)
+        names, targets = np.unique(flat, return_inverse=True)
+        offsets = np.cumsum([0, *map(len, genotypes)], dtype=np.int64)
+        return cls(tuple(names), targets.astype(np.int32), offsets, columns, dict(units or {}), activities=activities)
 
     @classmethod
     def from_dataframe(

@@ -85,16 +85,11 @@ def structure_of(strains: Strains, training_N: NDArray[np.integer]) -> Values:
         strains: strains whose targets are the genes of the cell graph; in numpy.
         training_N: number of training strains that change each gene.
     """
-    counts = training_N[strains.targets].astype(float)
-    changed = np.diff(strains.offsets)
-    rows = np.repeat(np.arange(len(strains)), changed)
-    new = np.bincount(rows, counts == 0, len(strains))
-    least = np.full(len(strains), np.inf)
-    np.minimum.at(least, rows, counts)
+    counts, changed = training_N[strains.targets].astype(float), strains.num_deletions
+    least, none = np.full(len(strains), np.inf), np.zeros(len(strains))
+    np.minimum.at(least, strains.owners, counts)
     least = np.log1p(np.where(changed > 0, least, training_N.max(initial=0)))
-    lost = np.asarray(strains.design.sum(axis=1)).reshape(-1)
-    none = np.zeros(len(strains))
-    return np.stack([none, changed, new, least, lost, none], axis=1)
+    return np.stack([none, changed, strains.total(counts == 0), least, strains.total(strains.lost), none], axis=1)
 
 
 def features_of(structure_SF: Values, predicted_S: Values, spread_S: Values | None = None) -> Values:
