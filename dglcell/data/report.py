@@ -17,7 +17,6 @@ from dglcell.data.columns import P_VALUE, REPLICATES, SD
 from dglcell.data.partition import gene_set_keys
 from dglcell.data.sources import SourceInfo
 from dglcell.data.store import Store
-from dglcell.data.strains import Strains
 from dglcell.errors import count, printable
 
 LABEL_WIDTH = 13
@@ -35,7 +34,7 @@ def describe_store(store: Store) -> str:
         ("p-values", ", ".join(meta.of_kind(P_VALUE))),
         ("replicate SD", ", ".join(meta.of_kind(SD))),
         ("replicates", ", ".join(meta.of_kind(REPLICATES))),
-        ("size", f"{_size(store.file_size)}, {store.file_size / len(store):.1f} bytes a strain"),
+        ("size", f"{store.file_size:,} bytes, {store.file_size / len(store):.1f} a strain"),
         ("source", source.source + (f": {source.description}" if source.description else "")),
         ("citation", source.citation),
         ("licence", source.licence),
@@ -51,12 +50,8 @@ def describe_store(store: Store) -> str:
 
 
 def format_stats(store: Store) -> str:
-    """Format `describe_store` and the counts over all strains of the store."""
-    return describe_store(store) + "\n\n" + format_table_stats(store.read())
-
-
-def format_table_stats(table: Strains) -> str:
-    """Format the labels, numbers of deletions and genes of a strain table."""
+    """Format `describe_store`, and labels, numbers of deletions and genes over all strains of the store."""
+    table = store.read()
     labels = pd.DataFrame(table.phenotypes).astype(np.float64)  # sums over millions of strains need more than float32
     spread = labels.describe().T
     spread["std"] = labels.std(ddof=0)
@@ -85,7 +80,7 @@ def format_table_stats(table: Strains) -> str:
         ("genes", f"{(frequency > 0).sum():,} of {len(table.names):,} names are deleted in some strain"),
         ("most often", ", ".join(f"{table.names[gene]} ({frequency[gene]:,})" for gene in top if frequency[gene])),
     ]
-    return "\n\n".join([_table(header, measured), _entries(extra)])
+    return "\n\n".join([describe_store(store), _table(header, measured), _entries(extra)])
 
 
 FETCH, BY_HAND = "fetch", "by hand"
@@ -152,11 +147,3 @@ def _entries(entries: Iterable[tuple[str, str]]) -> str:
         if text
     ]
     return "\n".join(filled)
-
-
-def _size(size: float) -> str:
-    for unit in ("bytes", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} GB"
