@@ -178,7 +178,14 @@ def make_split(config: SplitConfig, table: Strains, store_sha256: str, raw: str 
     """
     config.validate()
     if config.path is not None:
-        split = read_split(Path(config.path), len(table), store_sha256)
+        split = Split.load(config.path, store_sha256)
+        if split.kind == NONE:
+            got, do = (
+                f"the split of a run with `split.kind: {NONE}`",
+                f"set `split.kind: {NONE}` and `split.path: null`",
+            )
+            what = f"split '{config.path}' has no validation and no test part"
+            raise DataError(what, got=got, do=f"{do} to train on every strain again")
     else:
         path = None if config.groups is None else find_raw(config.groups, raw)
         parts, parameters = divide(config, table if path is None else in_groups(table, path))
@@ -220,15 +227,3 @@ def in_groups(table: Strains, path: Path) -> Strains:
     group_of = dict(genes_and_groups.iloc[:, :2].itertuples(index=False, name=None))
     groups, group_N = np.unique([group_of.get(name, name) for name in table.names], return_inverse=True)
     return table.with_(names=tuple(groups.tolist()), targets=group_N[table.targets])
-
-
-def read_split(path: Path, strains: int, store_sha256: str) -> Split:
-    """Read a split of a number of strains that was saved."""
-    split = Split.load(path, store_sha256)
-    if split.kind == NONE:
-        got, do = f"the split of a run with `split.kind: {NONE}`", f"set `split.kind: {NONE}` and `split.path: null`"
-        what = f"split '{path}' has no validation and no test part"
-        raise DataError(what, got=got, do=f"{do} to train on every strain again")
-    if len(split.part) != strains:
-        raise DataError(f"split '{path}' has the wrong length", got=len(split.part), expected=strains)
-    return split
