@@ -180,12 +180,9 @@ def make_split(config: SplitConfig, table: Strains, store_sha256: str, raw: str 
     if config.path is not None:
         split = Split.load(config.path, store_sha256)
         if split.kind == NONE:
-            got, do = (
-                f"the split of a run with `split.kind: {NONE}`",
-                f"set `split.kind: {NONE}` and `split.path: null`",
-            )
             what = f"split '{config.path}' has no validation and no test part"
-            raise DataError(what, got=got, do=f"{do} to train on every strain again")
+            do = f"set `split.kind: {NONE}` and `split.path: null` to train on every strain again"
+            raise DataError(what, got=f"that of a run with `split.kind: {NONE}`", do=do)
     else:
         path = None if config.groups is None else find_raw(config.groups, raw)
         parts, parameters = divide(config, table if path is None else in_groups(table, path))
