@@ -227,22 +227,20 @@ def test_temperatures_fall_exponentially_by_half_a_wave_or_not_at_all(schedule: 
     assert [loss.temperature(epoch) for epoch in (0, 1, 2, 3, 4, 9)] == pytest.approx(TEMPERATURES[schedule])
 
 
-def test_the_share_of_the_buffer_rises_in_a_line_then_a_sigmoid_then_stays() -> None:
-    assert [buffer_share(e, 100, None, None) for e in (0, 5, 9)] == pytest.approx([0.1, 0.2, 0.28])
-    # Half way between epoch 10 and epoch 50.
-    assert buffer_share(30, 100, None, None) == pytest.approx(0.6)
-    assert buffer_share(10, 100, None, None) == pytest.approx(0.3 + 0.6 / (1 + math.exp(5)))
-    assert [buffer_share(e, 100, None, None) for e in (50, 99, 1000)] == [0.9] * 3
-
-
-def test_its_epochs_can_be_set() -> None:
-    assert buffer_share(3, 1000, 4, 8) == pytest.approx(0.25)
-    assert buffer_share(6, 1000, 4, 8) == pytest.approx(0.6)
-    assert buffer_share(8, 1000, 4, 8) == 0.9
-    assert buffer_share(0, 1000, 0, 0) == 0.9
-    # A warm-up beyond half of all epochs ends in the last value.
-    assert buffer_share(79, 100, 80, None) == pytest.approx(0.1 + 0.2 * 79 / 80)
-    assert buffer_share(80, 100, 80, None) == 0.9
+@pytest.mark.parametrize(
+    ("epochs", "warmup", "stable", "shares"),
+    [
+        # In a line, then a sigmoid, half way between epochs 10 and 50 at 30, then constant.
+        (100, None, None, {0: 0.1, 5: 0.2, 9: 0.28, 10: 0.3 + 0.6 / (1 + math.exp(5)), 30: 0.6, 50: 0.9, 1000: 0.9}),
+        (1000, 4, 8, {3: 0.25, 6: 0.6, 8: 0.9}),
+        (1000, 0, 0, {0: 0.9}),
+        (100, 80, None, {79: 0.1 + 0.2 * 79 / 80, 80: 0.9}),  # a warm-up beyond half of all epochs
+    ],
+)
+def test_the_share_of_the_buffer_rises(
+    epochs: int, warmup: int | None, stable: int | None, shares: dict[int, float]
+) -> None:
+    assert {epoch: buffer_share(epoch, epochs, warmup, stable) for epoch in shares} == pytest.approx(shares)
 
 
 ALPHAS = {

@@ -21,15 +21,7 @@ from dglcell.perturbation.sent import keep_masks
 from dglcell.runs.directory import RunDirectory
 from dglcell.training import prepare as prepare_module
 from dglcell.training.fit import make_task
-from dglcell.training.prepare import (
-    Prepared,
-    build,
-    open_store,
-    prepare,
-    settle_what_models_see,
-    store_path,
-    strains_in_media,
-)
+from dglcell.training.prepare import Prepared, build, prepare, settle_what_models_see, store_path, strains_in_media
 from dglcell.training.run import settle_checkpoint
 from tests.tiny import Tiny
 
@@ -43,15 +35,6 @@ def test_stores_are_named_by_what_shapes_them(tiny: Tiny, tmp_path: Path) -> Non
     assert path("data.source.insilico.processes=2", "seed=5") == path()
     assert path("data.source.insilico.pairs=none") != path()
     assert store_path(tiny.config(tmp_path)) == tiny.store
-
-
-def test_an_existing_store_is_used_and_never_built_again_by_accident(tiny: Tiny, tmp_path: Path) -> None:
-    config = tiny.config(tmp_path)
-    before = (tiny.store / "data.mdb").stat().st_mtime_ns
-    assert open_store(config, "tests").path == tiny.store
-    with pytest.raises(DataError, match=r"exists already\n  do: +pass `--overwrite`"):
-        build(config, "tests")
-    assert (tiny.store / "data.mdb").stat().st_mtime_ns == before
 
 
 def test_parts_are_disjoint_and_numbered_by_strains_of_the_data_set(tiny: Tiny, tmp_path: Path) -> None:
