@@ -34,7 +34,6 @@ from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import CheckpointError, ConfigError, MissingDependencyError, StoppedError, count, listing
 from dglcell.files.atomic import atomic_file
 from dglcell.graph.resident import ResidentCell
-from dglcell.losses.loss import make_loss
 from dglcell.models.model import StrainModel, make_model
 from dglcell.models.terms.term import Training
 from dglcell.optimizers import count_steps
@@ -72,7 +71,7 @@ def run_id(file: Path) -> str:
 
 
 @contextmanager
-def tracked(config: Config, directory: RunDirectory) -> Iterator[Logger | None]:
+def tracked(config: Config) -> Iterator[Logger | None]:
     """Provide a W&B logger, or None where it is disabled; rank 0 alone logs.
 
     The run id is kept in the run directory, so that a continued run stays the same run. A run that a signal has stopped
@@ -93,6 +92,7 @@ def tracked(config: Config, directory: RunDirectory) -> Iterator[Logger | None]:
     logging.getLogger("wandb").setLevel(logging.WARNING)
     # Nodes of a cluster often reach no network.
     offline = mode == "offline" or (mode == "auto" and "SLURM_JOB_ID" in os.environ)
+    directory = RunDirectory(config.run_directory)
     logger = StepLogger(
         name=f"{config.experiment.name} seed {config.seed}",
         save_dir=directory.path,
@@ -301,8 +301,7 @@ def make_task(
     dataset, settings = prepared.dataset, config.trainer
     torch.manual_seed(config.seed)
     model = make_model(config.model, ResidentCell.of(prepared.cell), len(dataset.phenotypes), prepared.features)
-    phenotypes = tuple(dataset.phenotypes)
-    config.loss.check_labels(dataset.labels[torch.cat([*prepared.parts.values()])], phenotypes)
+    config.loss.check_labels(dataset.labels[torch.cat([*prepared.parts.values()])], tuple(dataset.phenotypes))
     normaliser = prepared.normaliser(config.data.normalise)
     if checkpoint is None:
         strains = dataset.take(prepared.parts["train"])
@@ -313,13 +312,9 @@ def make_task(
     batches = math.ceil(len(prepared.parts["train"]) / strains_per_step)
     task = StrainTask(
         model,
+        config,
         normaliser,
-        phenotypes,
-        kinds=dataset.kinds,
-        loss=make_loss(config.loss, settings.epochs, config.data.batch_size),
-        optimizer=config.optimizer,
-        scheduler=config.scheduler,
-        epochs=settings.epochs,
+        dict(zip(dataset.phenotypes, dataset.kinds, strict=True)),
         steps=count_steps(batches, settings.epochs, settings.accumulate_grad_batches),
         record=EpochLog(directory.metrics, settings.epochs, settings.checkpoint),
         about=describe_run(config, prepared.cell, prepared.split, dict(dataset.units)),
@@ -346,12 +341,10 @@ def _check_weights(checkpoint: ReadCheckpoint, task: StrainTask) -> None:
 
 
 def fit(
-    config: Config,
+    task: StrainTask,
     trainer: pl.Trainer,
     prepared: Prepared,
-    task: StrainTask,
-    directory: RunDirectory,
-    checkpoint: ReadCheckpoint | None,
+    checkpoint: Path | None,
     signals: StopSignals,
     loggers: Sequence[Logger] = (),
 ) -> None:
@@ -362,13 +355,13 @@ def fit(
         DglcellError: another process has ended.
     """
     # A signal after the last epoch stops the run, but the tracked run counts as finished.
-    with warnings.catch_warnings(), signals.noted(), tracked(config, directory) as logger:
+    config = task.config
+    with warnings.catch_warnings(), signals.noted(), tracked(config) as logger:
         quieten()
         trainer.loggers = [*([] if logger is None else [logger]), *loggers]
         with launched(trainer):
             try:
-                path = None if checkpoint is None else checkpoint.path
-                trainer.fit(task, datamodule=make_data(config, prepared), ckpt_path=path, weights_only=True)
+                trainer.fit(task, datamodule=make_data(config, prepared), ckpt_path=checkpoint, weights_only=True)
             finally:
                 leave_group()
         if trainer.current_epoch >= config.trainer.epochs:

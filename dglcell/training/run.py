@@ -105,7 +105,7 @@ def train(
             if not finished:
                 directory.usage.unlink(missing_ok=True)  # it was for fewer epochs
         if not finished:
-            fit(config, trainer, prepared, task, directory, checkpoint, signals, loggers)
+            fit(task, trainer, prepared, None if checkpoint is None else checkpoint.path, signals, loggers)
         if not first:
             return RunResult(directory, [])
         if not finished or not directory.usage.exists():  # a process may have been killed after its last checkpoint

@@ -9,7 +9,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import pytorch_lightning as pl
@@ -19,14 +19,15 @@ from pytorch_lightning.plugins.precision import DoublePrecision, Precision
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from dglcell.config.experiment import Config
 from dglcell.data.dataset import Normaliser
 from dglcell.data.strains import Strains
 from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import CLEAR_LINE, DglcellError
-from dglcell.losses.loss import Loss, LossTerms, all_rows_here
+from dglcell.losses.loss import LossTerms, all_rows_here, make_loss
 from dglcell.metrics import classification_metrics, error_metrics, regression_metrics
 from dglcell.models.model import Prediction, StrainModel, joined
-from dglcell.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer, make_scheduler, rate_of
+from dglcell.optimizers import make_optimizer, make_scheduler, rate_of
 from dglcell.runs.directory import EpochLog
 from dglcell.training.distributed import collect_rows
 
@@ -159,10 +160,9 @@ class StrainTask(pl.LightningModule):
 
     Args:
         model: genotypes → predictions in normalised units.
+        config: the experiment, of which the loss, the optimiser, its schedule and the number of epochs are read.
         normaliser: label statistics of the training part.
-        kinds: T kinds of labels; see ``Strains.kinds``.
-        loss: loss of predictions in normalised units; its buffers are saved in checkpoints.
-        epochs: number of epochs of the whole training.
+        kinds: phenotype → kind of its labels; see ``Strains.kinds``.
         steps: number of optimiser steps of the whole training.
         about: the facts that checkpoints record about their run, as plain containers.
     """
@@ -170,23 +170,18 @@ class StrainTask(pl.LightningModule):
     def __init__(
         self,
         model: StrainModel,
+        config: Config,
         normaliser: Normaliser,
-        phenotypes: tuple[str, ...],
+        kinds: Mapping[str, str],
         *,
-        kinds: tuple[str, ...],
-        loss: Loss,
-        optimizer: OptimizerConfig,
-        scheduler: SchedulerConfig,
-        epochs: int,
         steps: int,
         record: EpochLog,
         about: dict[str, Any],
     ) -> None:
         super().__init__()
-        self.model, self.normaliser, self.phenotypes = model, normaliser, phenotypes
-        self.kinds, self.loss = kinds, loss
-        self.optimizer_config, self.scheduler_config = optimizer, scheduler
-        self.epochs, self.steps, self.record, self.about = epochs, steps, record, about
+        self.model, self.config, self.normaliser, self.kinds = model, config, normaliser, dict(kinds)
+        self.loss = make_loss(config.loss, config.trainer.epochs, config.data.batch_size)
+        self.steps, self.record, self.about = steps, record, about
         self._seen: dict[str, list[tuple[Tensor, Tensor, Tensor]]] = {"train": [], "validation": []}
         self._terms: dict[str, list[str]] = {}
         self._validated: list[Prediction] = []
@@ -309,7 +304,7 @@ class StrainTask(pl.LightningModule):
         if self.trainer.is_global_zero:
             line = self.record.write(self.current_epoch, self.global_step, metrics)
             if (level := logging.getLogger("dglcell").level) <= logging.INFO:  # NOTSET in a script without logging
-                say_epoch(line, (self.current_epoch + 1) / self.epochs, in_place=level > logging.DEBUG)
+                say_epoch(line, (self.current_epoch + 1) / self.config.trainer.epochs, in_place=level > logging.DEBUG)
             # Lightning would log this after the checkpoint, and a run killed in between would lack the row.
             for logger in self.loggers:
                 logger.log_metrics({"epoch": self.current_epoch, **metrics}, self.global_step - 1)
@@ -341,7 +336,7 @@ class StrainTask(pl.LightningModule):
         targets_ST, means = self.normaliser.normalise(labels_ST).cpu(), dict[str, list[float]]()
         expected_ST, restored_ST = (of(outputs_ST).cpu() for of in (self.normaliser.expect, self.normaliser.restore))
         labels_ST = labels_ST.cpu()
-        for t, (name, kind) in enumerate(zip(self.phenotypes, self.kinds, strict=True)):
+        for t, (name, kind) in enumerate(self.kinds.items()):
             original = regression_metrics(restored_ST[:, t], labels_ST[:, t])
             if kind == CLASSIFICATION:
                 original |= classification_metrics(restored_ST[:, t], labels_ST[:, t])
@@ -355,8 +350,8 @@ class StrainTask(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """Make optimiser and schedule."""
-        optimizer = make_optimizer(self.optimizer_config, self.model.parameters())
-        scheduler = make_scheduler(self.scheduler_config, optimizer, epochs=self.epochs, steps=self.steps)
+        optimizer, epochs = make_optimizer(self.config.optimizer, self.model.parameters()), self.config.trainer.epochs
+        scheduler = make_scheduler(self.config.scheduler, optimizer, epochs=epochs, steps=self.steps)
         return optimizer if scheduler is None else {"optimizer": optimizer, "lr_scheduler": scheduler}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -388,7 +383,7 @@ class StrainTask(pl.LightningModule):
         for state in checkpoint["optimizer_states"]:
             for group in state["param_groups"]:
                 for name, elsewhere in (("capturable", False), ("fused", None)):
-                    if name in group and name not in self.optimizer_config.options:
+                    if name in group and name not in self.config.optimizer.options:
                         group[name] = True if device.type == "cuda" and "capturable" in group else elsewhere
                 group["lr"] = rate_of(group, device)
         if "cuda" in checkpoint["rng"] and torch.cuda.device_count() == len(checkpoint["rng"]["cuda"]):

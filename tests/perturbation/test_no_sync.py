@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from dglcell.config.experiment import Config, TrainerConfig
 from dglcell.data.columns import ROW, Column, columns_of
 from dglcell.data.dataset import Normaliser
 from dglcell.data.strains import Strains
@@ -25,13 +26,12 @@ from dglcell.losses.config import (
     MleWassSupcrConfig,
     MseDistSupcrConfig,
 )
-from dglcell.losses.loss import make_loss
 from dglcell.models.cell_model import HeteroCell, SetOperator
 from dglcell.models.config import OPERATORS as SET_OPERATORS
 from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
 from dglcell.models.model import StrainModel
 from dglcell.nn.blocks import mlp
-from dglcell.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer
+from dglcell.optimizers import OptimizerConfig, make_optimizer
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.runs.directory import EpochLog
 from dglcell.training.task import StrainTask
@@ -78,13 +78,9 @@ def task_of(model: StrainModel, loss: LossConfig | None = None) -> StrainTask:
     normaliser = Normaliser("standard", torch.zeros(2), torch.ones(2))
     return StrainTask(
         model,
+        Config(loss=loss or MaskedConfig(), trainer=TrainerConfig(epochs=1)),
         normaliser,
-        ("a", "b"),
-        kinds=("regression", "regression"),
-        loss=make_loss(loss or MaskedConfig(), epochs=1),
-        optimizer=OptimizerConfig(),
-        scheduler=SchedulerConfig(),
-        epochs=1,
+        dict.fromkeys("ab", "regression"),
         steps=1,
         record=EpochLog.__new__(EpochLog),
         about={},

@@ -351,7 +351,7 @@ def trained(tiny: Tiny, folder: Path, *, whole: bool) -> tuple[dict[str, Tensor]
     task = make_task(config, prepared, directory)
     if whole:
         task.whole_step = WholeStep(task._whole, record, plainly)
-    fit(config, trainer, prepared, task, directory, None, signals)
+    fit(task, trainer, prepared, None, signals)
     assert not whole or task.whole_step._recorded
     return task.state_dict(), directory
 
