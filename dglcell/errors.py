@@ -14,9 +14,6 @@ from typing import Any
 
 CLEAR_LINE = "\x1b[K"  # before a line on a terminal, it removes the longer one of an epoch
 
-LONGEST_PART = 1_500
-"""Most characters of each of the four answers."""
-
 
 class DglcellError(Exception):
     """This is the base of all errors that the user can mend.
@@ -88,7 +85,7 @@ class StoppedError(BaseException):
         self.signal, self.requeued = number, requeued
 
 
-def shorten(text: str, limit: int = LONGEST_PART) -> str:
+def shorten(text: str, limit: int = 1_500) -> str:
     """Return a text; where it is longer than ``limit``, only its beginning and its length."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
 

@@ -25,9 +25,6 @@ from dglcell.losses.loss import (
 )
 from dglcell.models.model import Prediction
 
-GRID = 512
-"""The density's distribution function is taken at this number of points, over the range of the labels."""
-
 
 def distribution_matching(prediction_TN: Tensor, target_TN: Tensor, bandwidth: float) -> Tensor:
     r"""Return the mean squared difference between the n sorted predictions and the label quantiles at (i − ½)/n.
@@ -74,7 +71,7 @@ def label_quantiles(target_TN: Tensor, bandwidth: float) -> Tensor:
 
     The density is a sum of Gaussians whose standard deviation is ``bandwidth`` times the labels' (n − 1 in its
     denominator), as of ``scipy.stats.gaussian_kde`` with a number for ``bw_method``. Its distribution function is
-    taken at ``GRID`` points and inverted linearly. Labels are NaN where missing.
+    taken at 512 points over the range of the labels and inverted linearly. Labels are NaN where missing.
 
     Returns:
         [T, N], ascending; values from position n on have no meaning.
@@ -88,7 +85,7 @@ def label_quantiles(target_TN: Tensor, bandwidth: float) -> Tensor:
     deviation_TN = (labels_TN - mean_T1).masked_fill(~present_TN, 0.0)
     sd_T1 = (deviation_TN.square().sum(-1, keepdim=True) / (count_T1 - 1).clamp(min=1)).sqrt()
     smallest = torch.finfo(target_TN.dtype).tiny
-    share_G = torch.linspace(0, 1, GRID, dtype=target_TN.dtype, device=target_TN.device)
+    share_G = torch.linspace(0, 1, 512, dtype=target_TN.dtype, device=target_TN.device)
     grid_TG = torch.lerp(low_T1, high_T1, share_G)
     scaled_TGN = (grid_TG.unsqueeze(2) - labels_TN.unsqueeze(1)) / (bandwidth * sd_T1).clamp(min=smallest).unsqueeze(2)
     cdf_TG = torch.special.ndtr(scaled_TGN).masked_fill(~present_TN.unsqueeze(1), 0.0).sum(-1)

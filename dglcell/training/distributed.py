@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -20,7 +19,7 @@ from dglcell.config.experiment import TrainerConfig
 from dglcell.errors import ConfigError, DglcellError
 from dglcell.files.owner import signals_blocked
 from dglcell.machine.processor import number_of
-from dglcell.training.signals import SIGNALS
+from dglcell.training.signals import PARENT, SIGNALS
 
 log = logging.getLogger("dglcell")
 
@@ -118,10 +117,6 @@ def leave_group() -> None:
         dist.destroy_process_group()
 
 
-PARENT = "DGLCELL_PARENT"
-"""This variable is set in processes that another process of the run has started, through Lightning's launcher."""
-
-
 @contextmanager
 def launched(trainer: pl.Trainer) -> Iterator[None]:
     """Tell the processes that Lightning starts inside the context that they belong to this run.
@@ -156,9 +151,3 @@ def launched(trainer: pl.Trainer) -> Iterator[None]:
         # Lightning leaves what it told the others; another training of this process shall not take it over.
         for name in {PARENT, "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE"} - before:
             os.environ.pop(name, None)
-
-
-def heed_signals() -> None:
-    """Take signals that were held back while this process was started by another one of the run."""
-    if PARENT in os.environ:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)

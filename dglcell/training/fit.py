@@ -47,9 +47,6 @@ from dglcell.training.prepare import Prepared
 from dglcell.training.signals import StopSignals, is_rank_zero
 from dglcell.training.task import StrainTask
 
-KILLED = 255
-"""Exit code by which W&B tells a run that its user has ended from one that has failed."""
-
 
 class StepLogger(WandbLogger):
     """This logger numbers rows by the optimiser's step, so that a continued run counts on."""
@@ -111,7 +108,7 @@ def tracked(config: Config) -> Iterator[Logger | None]:
         exit_code = 0
     except StoppedError as stop:
         if stop.signal == signal.SIGINT:
-            exit_code = KILLED
+            exit_code = 255  # by which W&B tells it from a run that has failed
         else:
             run.mark_preempting()
             exit_code = 128 + stop.signal

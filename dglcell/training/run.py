@@ -31,11 +31,11 @@ from dglcell.perturbation.perturb import check_strategy_device
 from dglcell.report.run_page import write_report
 from dglcell.runs.directory import RunDirectory, complete_usage, environment, write_usage
 from dglcell.training.checkpoint import check_continues, resume_from, starting_point
-from dglcell.training.distributed import PARENT, check_allocation, heed_signals
+from dglcell.training.distributed import check_allocation
 from dglcell.training.evaluate import ABLATION, WITHOUT_MESSAGES, ablation_rows, report, rows_as_json
 from dglcell.training.fit import fit, make_callbacks, make_task, make_trainer, read_start
 from dglcell.training.prepare import Prepared, prepare_run, say_what_changed, settle_what_models_see
-from dglcell.training.signals import POLL_SECONDS, StopSignals, is_rank_zero
+from dglcell.training.signals import PARENT, POLL_SECONDS, StopSignals, is_rank_zero
 from dglcell.training.task import StrainTask
 
 log = logging.getLogger("dglcell")
@@ -74,7 +74,6 @@ def train(
     began, first = time.monotonic(), is_rank_zero()
     with ExitStack() as stack:
         signals = signals or stack.enter_context(StopSignals(config.slurm.requeue))
-        heed_signals()
         check_allocation(config.trainer)
         check_machine(config)
         directory = RunDirectory(config.run_directory)

@@ -48,6 +48,9 @@ def wait_for(path: Path, timeout: float) -> None:
 
 SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
 
+PARENT = "DGLCELL_PARENT"
+"""This variable is set in processes that another process of the run has started, through Lightning's launcher."""
+
 
 class StopSignals:
     """Receive the signals of a run within a context; afterwards they have their earlier effect again.
@@ -78,6 +81,8 @@ class StopSignals:
         self._unraisable, sys.unraisablehook = sys.unraisablehook, self._send_again
         heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
         self._before = {number: signal.signal(number, self._receive) for number in heeded}
+        if PARENT in os.environ:  # they were held back while this process was started
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         return self
 
     def __exit__(

@@ -15,8 +15,8 @@ from dglcell.cli import main
 from dglcell.errors import OwnerError
 from dglcell.files.owner import LEASE_SECONDS, Holder, Lease, held, mark_of
 from dglcell.runs.directory import RunDirectory
-from dglcell.training.distributed import PARENT
 from dglcell.training.run import follow_owner
+from dglcell.training.signals import PARENT
 from tests.faults.commands import write_files
 from tests.files.test_owner import run_out
 from tests.tiny import Tiny
