@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from dglcell.errors import DglcellError
@@ -86,8 +87,15 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
 
 # Fields are described by types, which nothing is converted to: ``dict[str, Whole]``, ``str | None``.
 
+
+def _not_infinite(value: float) -> float:
+    if math.isinf(value):
+        raise ValueError("an infinite number")
+    return value
+
+
 Whole = Annotated[int, Field(ge=0, lt=1 << 63)]
-Number = Annotated[float, Field(allow_inf_nan=False)]
+Number = Annotated[float, AfterValidator(_not_infinite)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 Fields = Mapping[str, Any]

@@ -81,7 +81,7 @@ def test_arrays_and_text_come_back_and_objects_are_not_loaded(tmp_path: Path) ->
     [
         (str, ["", "a"], [None, 1, ["a"]]),
         (Whole, [0, 2**62], [-1, 1.0, True, 2**63, "1"]),
-        (Number, [1, -2.5], [True, "1", float("inf"), 10**400, None]),
+        (Number, [1, -2.5, float("nan")], [True, "1", float("inf"), 10**400, None]),
         (Sha256, ["0" * 64], ["0" * 63, "A" * 64, 0, "0" * 64 + "\n"]),
         (dict[str, list[Whole]], [{}, {"a": [1]}], [{"a": [-1]}, {"a": (1,)}, {1: []}, []]),
     ],
