@@ -73,12 +73,10 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
         raise
     except OSError as error:
         raise UnreadableError(error.strerror or "no arrays") from error
-    except MemoryError as error:
-        raise UnreadableError("an array larger than the memory") from error
     except Exception as error:  # whatever the parsers of zip, deflate and numpy's headers say of such bytes
         # The error of numpy is left out, because it advises to load such a file unsafely.
         is_object = "pickle" in str(error).lower()
-        torn = "no whole arrays" if path.stat().st_size else "an empty file"
+        torn = "no whole arrays, or too large ones" if path.stat().st_size else "an empty file"
         raise UnreadableError("Python objects, which are not loaded" if is_object else torn) from error
     if not all(isinstance(array, np.ndarray) for array in found.values()):
         raise UnreadableError("files that are no arrays")
@@ -127,15 +125,7 @@ def check_fields(content: Any, fields: Fields) -> None:
 
 
 def damaged(path: Path, reason: Exception | str, error: type[DglcellError], *, expected: str, do: str) -> DglcellError:
-    """Return the error for a file that cannot be used.
-
-    Args:
-        path: path of the file.
-        reason: why it cannot be read, or the field that is wrong.
-        error: class of the error.
-        expected: description of the file that was expected.
-        do: advice that tells the user how to mend it.
-    """
+    """Return the error for a file that cannot be used, where ``reason`` is no field with an expectation of its own."""
     if isinstance(reason, UnreadableError) and reason.expected:
         return error(f"'{path}' is damaged: {reason}", got=reason.got, expected=reason.expected, do=do)
     return error(f"'{path}' is damaged", got=reason, expected=expected, do=do)
