@@ -167,3 +167,23 @@ def changes_of(draw: st.DrawFn, cell: RandomCell, strains: int) -> dict[tuple[st
             one = st.dictionaries(st.sampled_from(pairs), activity, max_size=4)
             chosen[relation] = draw(st.lists(one, min_size=strains, max_size=strains))
     return chosen
+
+
+SIZES = {"gene": 60, "reaction": 25, "metabolite": 20}
+STRAINS = [[], [3], [0, 59], [7, 7, 8], list(range(20, 30))]
+
+
+def make_cell() -> RandomCell:
+    """Return the same cell every time, with self-loops, multi-edges, an empty relation and isolated nodes."""
+    rng = np.random.default_rng(0)
+    edges, weights = {}, {}
+    for relation, (source, destination) in EDGES.items():
+        number = 0 if relation[1] == "empty" else 90
+        u, v = rng.integers(0, SIZES[source] - 2, number), rng.integers(0, SIZES[destination] - 2, number)
+        if relation[1] == "physical":
+            u[1], v[1] = u[0], v[0]
+            v[2] = u[2]
+        edges[relation] = u, v
+        if relation[1] in WEIGHTED:
+            weights[relation] = rng.normal(size=number)
+    return RandomCell(SIZES, edges, weights)

@@ -19,12 +19,11 @@ from dglcell.models.model import StrainModel
 from dglcell.optimizers import OptimizerConfig, make_optimizer
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.training.task import StrainTask
-from tests.gpu.cells import STRAINS, make_cell
 from tests.gpu.devices import ExplicitDevices, needs_gpu
 from tests.models.test_hetero_cell import small_config
 from tests.perturbation.states_of import agree
 from tests.perturbation.test_no_sync import make_dataset, make_task, step
-from tests.random_cells import SUMMING, randomise, results, textbook_cell
+from tests.random_cells import STRAINS, SUMMING, make_cell, randomise, results, textbook_cell
 
 
 @pytest.fixture(scope="module")

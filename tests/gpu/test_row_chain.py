@@ -13,11 +13,10 @@ from dglcell.kernels import row_chain
 from dglcell.models.cell_model import HeteroCell
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import Choices
-from tests.gpu.cells import STRAINS, make_cell
 from tests.gpu.devices import needs_gpu
 from tests.kernels.pairs import CASES, mixtures
 from tests.models.test_hetero_cell import small_config
-from tests.random_cells import randomise, results
+from tests.random_cells import STRAINS, make_cell, randomise, results
 
 pytestmark = needs_gpu
 

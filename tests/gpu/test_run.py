@@ -19,11 +19,10 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.runs.directory import RunDirectory
 from dglcell.training import task as task_module
 from dglcell.training.evaluate import evaluate_run
-from tests.gpu.cells import STRAINS
 from tests.gpu.devices import ExplicitDevices, needs_gpu
 from tests.models.plain_dango import random_networks
 from tests.models.test_dango import make_cell
-from tests.random_cells import randomise
+from tests.random_cells import STRAINS, randomise
 from tests.tiny import Tiny, history
 
 ACCELERATORS = {"cuda": "gpu", "cpu": "cpu"}

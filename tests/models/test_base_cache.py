@@ -7,7 +7,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -25,7 +24,7 @@ from tests.examples import examples
 from tests.models.test_dango import small_dango
 from tests.models.test_hetero_cell import nine_network_cell
 from tests.models.test_set_operator import make as set_operator
-from tests.random_cells import SUMMING, RandomCell, random_cells, randomise
+from tests.random_cells import SUMMING, RandomCell, make_cell, random_cells, randomise
 
 
 def make_model(cell: RandomCell, **changes: object) -> HeteroCell:
@@ -69,25 +68,6 @@ def test_predictions_are_those_of_a_wild_type_computed_anew(
 BATCH = GenotypeBatch.from_lists([[0], [1, 2], []])
 
 
-def fixed_cell() -> RandomCell:
-    """Four genes, two reactions, two metabolites."""
-
-    def edges(*pairs: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-        return np.array([u for u, _ in pairs]), np.array([v for _, v in pairs])
-
-    return RandomCell(
-        {"gene": 4, "reaction": 2, "metabolite": 2},
-        {
-            ("gene", "physical", "gene"): edges((0, 1), (1, 0), (2, 3), (3, 2)),
-            ("gene", "catalyses", "reaction"): edges((0, 0), (1, 0), (2, 1)),
-            ("reaction", "catalysed_by", "gene"): edges((0, 0), (0, 1), (1, 2)),
-            ("reaction", "converts", "metabolite"): edges((0, 0), (0, 1), (1, 1)),
-            ("metabolite", "converted_by", "reaction"): edges((0, 0), (1, 0), (1, 1)),
-        },
-        {},
-    )
-
-
 def step(model: StrainModel) -> None:
     """One step of an optimiser, without leaving evaluation mode."""
     model(BATCH).phenotypes.sum().backward()
@@ -125,7 +105,7 @@ def change_dtype(model: StrainModel) -> None:
 
 
 MODELS: dict[str, Callable[[], StrainModel]] = {
-    "hetero_cell": lambda: make_model(fixed_cell()),
+    "hetero_cell": lambda: make_model(make_cell()),
     "set_operator": lambda: set_operator(nine_network_cell(6), metabolism=False).eval(),
     "dango": lambda: randomise(small_dango().double()).eval(),
 }
@@ -179,7 +159,7 @@ def kept_by(model: HeteroCell) -> dict[tuple[int, ...], list[int]]:
 
 @pytest.mark.parametrize("strategy", ["difference", "node_mask"])
 def test_it_is_kept_in_evaluation_only(strategy: str) -> None:
-    model = make_model(fixed_cell(), strategy=strategy)
+    model = make_model(make_cell(), strategy=strategy)
     predict(model, [BATCH])
     kept = kept_by(model)
     # Inputs of three node types, products of the relations of two layers, and updates of their nodes.

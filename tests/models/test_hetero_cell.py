@@ -22,12 +22,12 @@ from dglcell.nn.config import CROSS_RELATION
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import Choices, perturb
 from tests.examples import examples
-from tests.gpu.cells import make_cell
 from tests.perturbation.states_of import agree
 from tests.random_cells import (
     SUMMING,
     RandomCell,
     genotypes_of,
+    make_cell,
     random_cells,
     randomise,
     resident_cell,

@@ -29,9 +29,8 @@ from dglcell.perturbation.perturb import (
 )
 from dglcell.perturbation.states import DifferenceStates, States
 from tests.examples import examples
-from tests.models.test_base_cache import fixed_cell
 from tests.perturbation.states_of import batches_of
-from tests.random_cells import Changes, RandomCell, random_cells, resident_cell
+from tests.random_cells import Changes, RandomCell, make_cell, random_cells, resident_cell
 
 WIDTH = 4
 
@@ -152,7 +151,7 @@ def test_layers_are_compiled_in_long_runs_on_a_gpu(
 
 def test_the_log_says_what_computes_and_why(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="dglcell")
-    model = HeteroCell(fixed_cell().resident, HeteroCellConfig(hidden=8, local_heads=2))
+    model = HeteroCell(make_cell().resident, HeteroCellConfig(hidden=8, local_heads=2))
     model.choose_for_run("cpu", 100)
     assert caplog.messages[-1] == (
         "strategy difference (the default on cpu), kernel tiled, differences in the base's precision, "
@@ -161,14 +160,14 @@ def test_the_log_says_what_computes_and_why(caplog: pytest.LogCaptureFixture) ->
     model.config.strategy, model.config.kernel = "node_mask", "csr"
     model.choose_for_run("cpu", 100, "bf16")
     assert caplog.messages[-1].startswith("strategy node_mask (as configured), kernel csr, differences in bfloat16")
-    attending = HeteroCell(fixed_cell().resident, HeteroCellConfig(hidden=8, local_heads=2, conv="gatv2"))
+    attending = HeteroCell(make_cell().resident, HeteroCellConfig(hidden=8, local_heads=2, conv="gatv2"))
     attending.choose_for_run("cpu", 100)
     assert caplog.messages[-1].startswith("strategy edge_mask (for single edges), kernel of DGL")
 
 
 @pytest.mark.parametrize("how", ["sum", "pairwise_interaction"])
 def test_layers_are_computed_once_more_where_they_do_not_fit(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = HeteroCell(fixed_cell().resident, HeteroCellConfig(hidden=8, local_heads=2, cross_relation=how))
+    model = HeteroCell(make_cell().resident, HeteroCellConfig(hidden=8, local_heads=2, cross_relation=how))
     needed = model.encoder.kept_of_strain(False, torch.float32) * 4 * torch.float32.itemsize
     for room, recomputes in ((2 * needed, False), (needed, True), (None, False)):
         monkeypatch.setattr(cell_model, "free_memory", lambda device, room=room: room)
@@ -182,7 +181,7 @@ def test_layers_are_computed_once_more_where_they_do_not_fit(how: str, monkeypat
 def test_as_many_strains_are_predicted_at_once_as_fit(
     room: int | None, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = HeteroCell(fixed_cell().resident, HeteroCellConfig(hidden=8, local_heads=2))
+    model = HeteroCell(make_cell().resident, HeteroCellConfig(hidden=8, local_heads=2))
     monkeypatch.setattr(cell_model, "free_memory", lambda device: room)
     assert model.fitting_batch(256) == size
 
