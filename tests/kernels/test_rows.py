@@ -15,6 +15,7 @@ from dglcell.graph.resident_graph import ResidentRelation
 from dglcell.kernels import rows
 from dglcell.kernels.rows import RowIndex, mark, pull, push, sum_rows
 from tests.examples import examples
+from tests.kernels.test_spmm import random_relation
 
 EXACT = {"atol": 1e-12, "rtol": 1e-12}
 WIDTHS = st.sampled_from([1, 3, 32, 64, 96])
@@ -35,21 +36,11 @@ def listed(index: RowIndex) -> Iterator[tuple[int, int]]:
 class Case:
     """A random relation with multi-edges and hubs, and pairs at both of its ends."""
 
-    def __init__(self, seed: int, *, weighted: bool, edges: int | None = None) -> None:
-        rng = np.random.default_rng(seed)
+    def __init__(self, seed: int, *, weighted: bool) -> None:
         self.generator = torch.Generator().manual_seed(seed)
-        self.N, self.M, self.B = (int(rng.integers(1, 9)) for _ in range(3))
-        E = int(rng.integers(0, 60)) if edges is None else edges
-        self.src, self.dst = rng.integers(0, self.N, E), rng.integers(0, self.M, E)
-        self.weight = rng.normal(size=E) if weighted else np.ones(E)
-        self.relation = ResidentRelation(
-            ("gene", "random", "gene"),
-            torch.as_tensor(self.src),
-            torch.as_tensor(self.dst),
-            self.N,
-            self.M,
-            torch.as_tensor(self.weight) if weighted else None,
-        )
+        rng = np.random.default_rng(seed)
+        self.relation, self.B = random_relation(seed, weighted)[0], int(rng.integers(1, 9))
+        self.N, self.M = self.relation.num_src, self.relation.num_dst
         share = float(rng.choice([0.0, 0.3, 1.0]))
         self.sources = RowIndex(torch.rand(self.N, self.B, generator=self.generator) < share)
         self.targets = RowIndex(torch.rand(self.M, self.B, generator=self.generator) < 0.6)
@@ -63,8 +54,10 @@ class Case:
 
     def edges(self, reverse: bool) -> Iterator[tuple[int, int, float]]:
         """Own end, other end and weight of every edge."""
-        ends = (self.src, self.dst) if reverse else (self.dst, self.src)
-        return zip(ends[0].tolist(), ends[1].tolist(), self.weight.tolist(), strict=True)
+        edges = self.relation
+        weight = torch.ones(edges.num_edges) if edges.weight is None else edges.weight
+        ends = (edges.src, edges.dst) if reverse else (edges.dst, edges.src)
+        return zip(ends[0].tolist(), ends[1].tolist(), weight.tolist(), strict=True)
 
 
 @examples(30)

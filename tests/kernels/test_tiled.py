@@ -35,13 +35,6 @@ def skewed_relation(num_src: int, num_dst: int, edges: int, weighted: bool) -> R
     return ResidentRelation(("gene", "random", "gene"), src, torch.as_tensor(dst), num_src, num_dst, weight)
 
 
-def dense_matrix(relation: ResidentRelation) -> torch.Tensor:
-    matrix = np.zeros((relation.num_dst, relation.num_src))
-    weight = np.ones(relation.num_edges) if relation.weight is None else relation.weight.numpy()
-    np.add.at(matrix, (relation.dst.numpy(), relation.src.numpy()), weight)
-    return torch.as_tensor(matrix)
-
-
 # The last but one is wide enough for several blocks without tiles, the last outgrows the cache and has many edges.
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("weighted", [False, True])
@@ -61,7 +54,7 @@ def test_all_shapes_equal_the_dense_product(
 ) -> None:
     torch.set_num_threads(threads)
     relation = skewed_relation(num_src, num_dst, edges, weighted)
-    matrix = dense_matrix(relation)
+    matrix = relation.csr(torch.float64, weighted=weighted, transposed=False).to_dense()
     x = torch.randn(num_src, columns, dtype=torch.float64, requires_grad=True)
     y = spmm_tiled(relation, x, weighted)
     assert (y[-1] == 0).all()
