@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
@@ -77,11 +79,21 @@ class MeasuredStrains(nn.Module):
 
     def forward(self, cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
         """Return the smallest label of each strain's measured parts, [B, T]; the wild type's where none is smaller."""
-        return self._table(cell, of_parts=True).smallest(self._lost(cell, genotypes), genotypes)
+        return self._least(cell, genotypes, of_parts=True)
 
     def largest(self, cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
         """Return the largest label of the training strains that each strain is a part of, [B, T]; 0 where none is."""
-        return self._table(cell, of_parts=False).largest(self._lost(cell, genotypes), genotypes)
+        return -self._least(cell, genotypes, of_parts=False)
+
+    @torch.no_grad()
+    def _least(self, cell: ResidentCell, genotypes: GenotypeBatch, *, of_parts: bool) -> Tensor:
+        """Return the smallest label of other strains that are parts, or of which these are parts, [B, T]."""
+        table, lost_BN = self._table(cell, of_parts=of_parts), self._lost(cell, genotypes)
+        sizes = table.lost.sum(1) if of_parts else lost_BN.sum(1, keepdim=True)
+        compared_BM = lost_BN[:, table.columns].float() @ table.lost.T == sizes
+        own_BMT, most = table.owner == _keys(table.bits, genotypes)[:, None, None], WILD_TYPE if of_parts else -LEAST
+        labels_BMT = torch.where(own_BMT, table.second, table.first).masked_fill(~compared_BM[..., None], most)
+        return nn.functional.pad(labels_BMT, (0, 0, 1, 0), value=most).amin(1)
 
     def _table(self, cell: ResidentCell, *, of_parts: bool) -> _Table:
         """Return the table in which the parts of a strain are found, or the strains that it is a part of."""
@@ -94,7 +106,7 @@ class MeasuredStrains(nn.Module):
             # The largest label is found as the smallest of the labels times −1.
             labels_ST = self.labels if of_parts else self.labels.masked_fill(self.labels == MISSING, LEAST).neg()
             lost_SN = self._lost(cell, genotypes)
-            self._tables[of_parts] = _Table.of(cell, lost_SN, genotypes, labels_ST, prune=of_parts)
+            self._tables[of_parts] = _table_of(cell, lost_SN, genotypes, labels_ST, prune=of_parts)
         return self._tables[of_parts]
 
     def _lost(self, cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
@@ -113,57 +125,34 @@ class MeasuredStrains(nn.Module):
         return lost_BN.float() @ self._same == self._same.sum(0)
 
 
-class _Table:
-    """Hold distinct sets of lost nodes that can bound a strain, with the two smallest labels of the strains of each.
+class _Table(NamedTuple):
+    """Hold distinct sets of lost nodes that can bound a strain, with the two smallest labels of the strains of each."""
 
-    Attributes:
-        bits: [N] a number for each gene; the sum over a set's genes identifies the set.
-        columns: nodes that at least one strain loses.
-        lost: [M, C] float32, 1 where a set has the node.
-        first, second: [M, T] smallest label, and smallest label of the other strains.
-        owner: [M, T] number of the strain with the smallest label.
-    """
+    bits: Tensor  #: [N] a number for each gene; the sum over a set's genes identifies the set
+    columns: Tensor  #: nodes that at least one strain loses
+    lost: Tensor  #: [M, C] float32, 1 where a set has the node
+    first: Tensor  #: [M, T] smallest label
+    second: Tensor  #: [M, T] smallest label of the other strains
+    owner: Tensor  #: [M, T] number of the strain with the smallest label
 
-    def __init__(self, bits: Tensor, columns: Tensor, lost: Tensor, lowest: tuple[Tensor, Tensor, Tensor]) -> None:
-        self.bits, self.columns, self.lost = bits, columns, lost
-        self.first, self.second, self.owner = lowest
 
-    @classmethod
-    @torch.no_grad()
-    def of(
-        cls, cell: ResidentCell, lost_SN: Tensor, genotypes: GenotypeBatch, labels_ST: Tensor, *, prune: bool
-    ) -> _Table:
-        """Make the table of training strains, which lose nodes; ``prune`` drops sets that bound nothing from above."""
-        device = genotypes.genes.device
-        generator = torch.Generator().manual_seed(0)
-        bits = torch.randint(2**62, (cell.num_nodes[GENE],), generator=generator).to(device)
-        columns = lost_SN.any(0).nonzero().squeeze(1)
-        if not len(columns):  # no training strain loses such a node, or there is none
-            return cls(bits, columns, labels_ST.new_zeros(0, 0), (labels_ST[:0],) * 3)
-        sets, which = torch.unique(lost_SN[:, columns], dim=0, return_inverse=True)
-        keys_S = _keys(bits, genotypes)
-        lowest = [_two_lowest(len(sets), which, keys_S, label_S) for label_S in labels_ST.unbind(1)]
-        first, second, owner = (torch.stack(parts, 1) for parts in zip(*lowest, strict=True))
-        needed = _needed(sets.float(), first) if prune else torch.ones(len(sets), dtype=torch.bool, device=device)
-        return cls(bits, columns, sets[needed].float(), (first[needed], second[needed], owner[needed]))
-
-    @torch.no_grad()
-    def smallest(self, lost_BN: Tensor, genotypes: GenotypeBatch) -> Tensor:
-        """See ``MeasuredStrains.forward``."""
-        lost_BC = lost_BN[:, self.columns].float()
-        return self._least(lost_BC @ self.lost.T == self.lost.sum(1), genotypes, WILD_TYPE)
-
-    @torch.no_grad()
-    def largest(self, lost_BN: Tensor, genotypes: GenotypeBatch) -> Tensor:
-        """See ``MeasuredStrains.largest``; the labels of the table are negative."""
-        contains_BM = lost_BN[:, self.columns].float() @ self.lost.T == lost_BN.sum(1, keepdim=True)
-        return -self._least(contains_BM, genotypes, -LEAST)
-
-    def _least(self, compared_BM: Tensor, genotypes: GenotypeBatch, most: float) -> Tensor:
-        """Return the smallest label of other strains in the sets that are compared, and at ``most`` that, [B, T]."""
-        own_BMT = self.owner == _keys(self.bits, genotypes)[:, None, None]
-        labels_BMT = torch.where(own_BMT, self.second, self.first).masked_fill(~compared_BM[..., None], most)
-        return nn.functional.pad(labels_BMT, (0, 0, 1, 0), value=most).amin(1)
+@torch.no_grad()
+def _table_of(
+    cell: ResidentCell, lost_SN: Tensor, genotypes: GenotypeBatch, labels_ST: Tensor, *, prune: bool
+) -> _Table:
+    """Make the table of training strains, which lose nodes; ``prune`` drops sets that bound nothing from above."""
+    device = genotypes.genes.device
+    generator = torch.Generator().manual_seed(0)
+    bits = torch.randint(2**62, (cell.num_nodes[GENE],), generator=generator).to(device)
+    columns = lost_SN.any(0).nonzero().squeeze(1)
+    if not len(columns):  # no training strain loses such a node, or there is none
+        return _Table(bits, columns, labels_ST.new_zeros(0, 0), *(labels_ST[:0],) * 3)
+    sets, which = torch.unique(lost_SN[:, columns], dim=0, return_inverse=True)
+    keys_S = _keys(bits, genotypes)
+    lowest = [_two_lowest(len(sets), which, keys_S, label_S) for label_S in labels_ST.unbind(1)]
+    first, second, owner = (torch.stack(parts, 1) for parts in zip(*lowest, strict=True))
+    needed = _needed(sets.float(), first) if prune else torch.ones(len(sets), dtype=torch.bool, device=device)
+    return _Table(bits, columns, *(x[needed] for x in (sets.float(), first, second, owner)))
 
 
 def _with_the_same_metabolites(cell: ResidentCell) -> Tensor:
