@@ -12,7 +12,7 @@ from dglcell.graph.resident_graph import ResidentRelation
 from dglcell.graph.schema import Relation
 from dglcell.kernels.rows import RowIndex, mark, pull, push, take_rows, union
 from dglcell.kernels.spmm import spmm
-from dglcell.perturbation.sent import Kept, replace_lost, sent_by
+from dglcell.perturbation.sent import sent_by
 from dglcell.perturbation.states import DifferenceStates, States
 from dglcell.perturbation.strategies.node_mask import FEW_LEFT, NodeMask, change_of_means
 
@@ -31,6 +31,8 @@ class Difference(NodeMask):
     differ (``dense_share``), all of them are computed. How many do depends on the genotypes, so that on a
     GPU each aggregation waits for the device.
     """
+
+    lists_lost = True
 
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> DifferenceStates:
         assert isinstance(states, DifferenceStates)
@@ -95,14 +97,6 @@ class Difference(NodeMask):
         else:
             reached_MB |= spmm(edges, sources.mask_NB.float(), weighted=False, kernel=self.kernel) > 0.5
         return RowIndex(reached_MB & kept.base_N1)
-
-    def _sent_by(self, kept: Kept, states: DifferenceStates, delta_NBH: Tensor | None) -> Tensor:
-        if delta_NBH is None or kept.activities_NB is not None:
-            return super()._sent_by(kept, states, delta_NBH)
-        return replace_lost(kept, states.base_NH, delta_NBH)
-
-    def _received(self, kept: Kept, base_MH: Tensor, sums_MBH: Tensor) -> Tensor:
-        return replace_lost(kept, base_MH, sums_MBH)
 
 
 def listed_sums(sent_DH: Tensor, edges: ResidentRelation, sources: RowIndex, targets: RowIndex) -> Tensor:

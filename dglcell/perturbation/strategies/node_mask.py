@@ -29,6 +29,8 @@ class NodeMask:
     earlier batches, in evaluation.
     """
 
+    lists_lost = False  #: whether lost pairs are listed where all pairs are computed
+
     def __init__(
         self,
         cell: ResidentGraph,
@@ -87,7 +89,7 @@ class NodeMask:
                 means_MBH = self._own_sums(relation, states) / strains_MB.unsqueeze(-1)
                 little_MB1 = (FEW_LEFT * strains_MB < base_M1).unsqueeze(-1)
                 sums_MBH = torch.where(little_MB1, (means_MBH - base_MH.unsqueeze(1)).to(sums_MBH.dtype), sums_MBH)
-        return base_MH, self._received(kept, base_MH, sums_MBH)
+        return base_MH, received(kept, base_MH, sums_MBH, listed=self.lists_lost)
 
     def _few_lost(self, relation: Relation, states: DifferenceStates) -> tuple[Tensor, Tensor] | None:
         """Return the lost sources by strain, where no state differs yet and they are few; else None."""
@@ -157,14 +159,10 @@ class NodeMask:
         known = self._sent.get(node_type)
         if known is None or known[0] is not states:
             delta = None if states.delta is None else states.dense()
-            known = self._sent[node_type] = states, self._sent_by(self.kept[node_type], states, delta)
+            kept, dtype = self.kept[node_type], states.delta_dtype
+            rows_NBH = sent(kept, states.base_NH, delta, dtype, listed=self.lists_lost)
+            known = self._sent[node_type] = states, rows_NBH
         return known[1]
-
-    def _sent_by(self, kept: Kept, states: DifferenceStates, delta_NBH: Tensor | None) -> Tensor:
-        return sent(kept, states.base_NH, delta_NBH, states.delta_dtype)
-
-    def _received(self, kept: Kept, base_MH: Tensor, sums_MBH: Tensor) -> Tensor:
-        return received(kept, base_MH, sums_MBH)
 
 
 def change_of_means(sums: Tensor, base: Tensor, degree: Tensor, left: Tensor) -> Tensor:
