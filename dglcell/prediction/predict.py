@@ -202,8 +202,10 @@ def predict_rows(
     for member, predicted_ST in zip(members, predicted_RST, strict=True):
         chosen = [member.predicts(phenotype) for phenotype in phenotypes]
         if any(one.weight < 1 for one in chosen) and len(strains):
-            size = batch_size or fitting_batch_of([member])
-            predicted_ST[:] = _predict_by_model(member, strains, size, worth_sharing)
+            size, device = batch_size or fitting_batch_of([member]), _device(member)
+            cut = batches(strains, size, worth_sharing if member.model.shares_deletions else None)
+            moved = (batch.to(device, non_blocking=True) for batch in cut)
+            predicted_ST[:] = predict_batches(member.model, member.normaliser, moved)
         for t, one in enumerate(chosen):
             if one.baseline is not None and len(strains):
                 predicted_ST[:, t] = mixed(predicted_ST[:, t], one.baseline.predict(strains), one.weight)
@@ -231,18 +233,6 @@ def predict_table(
         intervals.warn_of_new_genes(table.strains)
     found = predict_rows(members, table.strains, batch_size=batch_size, intervals=intervals)
     return {PREDICTED_BY: predicted_by(members)} | {name: table.of_rows(of, np.nan) for name, of in found.items()}
-
-
-@torch.inference_mode()
-def _predict_by_model(
-    member: Trained, strains: Strains, batch_size: int, worth_sharing: int | None
-) -> NDArray[np.float32]:
-    """Return a run's own model's predictions, [S, T] in original units, in one transfer from the device."""
-    device = _device(member)
-    cut = batches(strains, batch_size, worth_sharing if member.model.shares_deletions else None)
-    found = predict_batches(member.model, (batch.to(device, non_blocking=True) for batch in cut))
-    predicted = torch.cat([one.phenotypes.float() for one in found])
-    return member.normaliser.to(device).restore(predicted).cpu().numpy()
 
 
 def _device(member: Trained) -> torch.device:

@@ -6,7 +6,7 @@ import functools
 import logging
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -28,7 +28,7 @@ from dglcell.graph.schema import CATALYSES
 from dglcell.kernels.spmm import check_kernel
 from dglcell.machine.processor import is_out_of_memory
 from dglcell.metrics import COLUMNS, ENSEMBLE_OF, HEADLINE, ResultRow, best_row, format_metric, rows_of
-from dglcell.models.model import Prediction, StrainModel, joined
+from dglcell.models.model import StrainModel
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.report.run_files import damaged_file
 from dglcell.runs.directory import RunDirectory
@@ -55,43 +55,43 @@ def predict_strains(
     device, counts = next(model.parameters()).device, dataset.offsets.cpu().diff()
     resident, batches = dataset.to(device), EpochBatches(strains, batch_size, shuffle=False, seed=0)
     taken = (resident.take(batch.to(device), int(counts[batch].sum())).perturbations for batch in batches)
-    outputs_ST = torch.cat([prediction.phenotypes.float() for prediction in predict_batches(model, taken)])
-    return normaliser.to(device).restore(outputs_ST).cpu().numpy()
+    return predict_batches(model, normaliser, taken)
 
 
 @torch.inference_mode()
-def predict_batches(model: StrainModel, batches: Iterable[GenotypeBatch]) -> Iterator[Prediction]:
-    """Yield the model's output for each batch, on its device, in normalised units.
+def predict_batches(
+    model: StrainModel, normaliser: Normaliser, batches: Iterable[GenotypeBatch]
+) -> NDArray[np.float32]:
+    """Return predictions for the strains of batches, [n, T] in original units, in one transfer from the device.
 
     The states of the wild type that a model keeps during evaluation are computed once for all batches. Where memory
     runs out, this batch and the later ones are cut in two, until they fit.
 
     Args:
         model: the model, whose device decides where this runs.
-        batches: genotypes, on the device of the model.
+        batches: genotypes, on the device of the model; one batch at least.
 
     Raises:
         MissingDependencyError: the model's kernel does not run on its device.
     """
-    device = next(model.parameters()).device.type
-    check_kernel(model.config.kernel, device)
+    device = next(model.parameters()).device
+    check_kernel(model.config.kernel, device.type)
     model.eval()
-    most = sys.maxsize
+    most, found = sys.maxsize, list[Tensor]()
     for batch in batches:
-        found: list[Prediction] = []
         first, number = 0, batch.num_strains
-        while first < number or not found:
+        while first < number:
             part = batch if number <= most else batch.part(first, min(first + most, number))
             try:
-                found.append(model(part))
+                found.append(model(part).phenotypes.float())
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error) or part.num_strains < 2:
                     raise
                 most = part.num_strains // 2
                 log.warning("memory is not enough for %d strains at once; %d are tried", part.num_strains, most)
             else:
-                first += max(part.num_strains, 1)
-        yield found[0] if len(found) == 1 else joined(found)
+                first += part.num_strains
+    return normaliser.to(device).restore(torch.cat(found)).cpu().numpy()
 
 
 @dataclass(frozen=True)
