@@ -13,7 +13,7 @@ from scipy import sparse
 from dglcell.baselines.features import Covariates, Reactions, blocks, refuse_activities
 from dglcell.baselines.problem import ANY, MORE, Baseline, Family, Problem, each
 from dglcell.data.columns import COVARIATE, MEDIUM, Column
-from dglcell.data.partition import Keys, strain_keys
+from dglcell.data.partition import Keys, query_pairs, strain_keys
 from dglcell.data.strains import Strains
 
 
@@ -125,9 +125,8 @@ class QueryPairMean(Baseline):
 
 def _query_pairs(strains: Strains) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the strains with a query pair, and one integer for each pair."""
-    rows = np.flatnonzero(refuse_activities(strains, "query-pair mean").num_deletions >= 2)
-    pairs = np.sort(strains.targets[strains.offsets[rows][:, None] + [0, 1]].astype(np.int64))
-    return rows, pairs[:, 0] * len(strains.names) + pairs[:, 1]
+    rows, genes = query_pairs(refuse_activities(strains, "query-pair mean"))
+    return rows, genes.min(axis=1) * len(strains.names) + genes.max(axis=1)
 
 
 @dataclass

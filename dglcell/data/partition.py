@@ -128,16 +128,15 @@ def strain_keys(table: Strains) -> Keys:
     return keys
 
 
-def query_pair_keys(table: Strains) -> tuple[NDArray[np.int64], Keys]:
-    """Return the strains with a query pair, ascending, and a key of each one's pair.
+def query_pairs(table: Strains) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the strains with a query pair, [n] ascending, and the two genes of each, [n, 2].
 
     The query pair is the first two genes of a strain, in either order. Tables list the genes of the query strain
     first and the array gene last. So of the three pairs of a trigenic strain only the one counts that was built into
     the query strain. A double mutant is its own query pair; strains with fewer deletions have none.
     """
     rows = np.flatnonzero(table.num_deletions >= 2)
-    first, keys = table.offsets[rows], gene_keys(table.names)
-    return rows, keys[table.targets[first]] + keys[table.targets[first + 1]]
+    return rows, table.targets[table.offsets[rows][:, None] + [0, 1]].astype(np.int64)
 
 
 def random_parts(table: Strains, config: SplitConfig, *, training: bool = False) -> Parts:
@@ -209,7 +208,7 @@ def deletions_parts(table: Strains, config: SplitConfig) -> Parts:
 
 
 def pair_disjoint_parts(table: Strains, config: SplitConfig) -> Parts:
-    """Divide so that no query pair (`query_pair_keys`) is in two parts.
+    """Divide so that no query pair (`query_pairs`) is in two parts.
 
     Query pairs that share a gene set (the same triple found from two sides) stay together, so that no gene
     set is in two parts either. Strains with fewer than two deletions have no pair and are always training.
@@ -219,8 +218,9 @@ def pair_disjoint_parts(table: Strains, config: SplitConfig) -> Parts:
     trigenic screen would else all go to training.
     """
     parts = np.full(len(table), TRAIN, np.uint8)
-    paired, pairs = query_pair_keys(table)
-    order = shuffled(_join_pairs(pairs, gene_set_keys(table)[paired]), config.seed)
+    paired, pairs = query_pairs(table)
+    keys = gene_keys(table.names)[pairs].sum(axis=1)
+    order = shuffled(_join_pairs(keys, gene_set_keys(table)[paired]), config.seed)
     ranks, group = np.unique(order, return_inverse=True)
     most = np.zeros(len(ranks), np.int64)
     if config.by_deletions:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dglcell.data.columns import columns_of
 from dglcell.data.config import PARTS, TEST, TRAIN, UNUSED, VALIDATION, SplitConfig
-from dglcell.data.partition import Parts, divide, fill, gene_set_keys, query_pair_keys, shuffled
+from dglcell.data.partition import Parts, divide, fill, gene_set_keys, query_pairs, shuffled
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
 from tests.data.strain_tables import (
@@ -110,9 +110,10 @@ def test_bins_are_filled_with_whole_groups_and_none_is_empty(sizes: list[int], b
 
 def test_the_query_pair_of_a_triple_is_that_of_its_query_strain() -> None:
     table = table_of([["Q2", "Q1", "A1"], ["Q1", "Q2", "A2"], ["Q1", "A1", "Q2"], ["Q1"], ["Q1", "Q2"]])
-    rows, keys = query_pair_keys(table)
+    rows, pairs = query_pairs(table)
     assert rows.tolist() == [0, 1, 2, 4]
-    assert keys[0] == keys[1] == keys[3] != keys[2]
+    found = [frozenset(table.names[gene] for gene in pair) for pair in pairs]
+    assert found == [{"Q1", "Q2"}, {"Q1", "Q2"}, {"Q1", "A1"}, {"Q1", "Q2"}]
 
 
 # The stratified split: its shares in every number of deletions and for every phenotype.
