@@ -76,19 +76,15 @@ def merge_pairs(edges: Edges, *, ordered: bool) -> Edges:
 
     Where pairs are not ``ordered``, (a, b) and (b, a) are the same.
     """
-    if not len(edges):
-        return edges
+    import pandas as pd
+
     ends = np.stack([edges.src, edges.dst])
-    if not ordered:
-        ends = np.sort(ends, axis=0)
-    keys = ends[0] * (ends.max() + 1) + ends[1]
-    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    merged = Edges(edges.src[first], edges.dst[first])
-    if edges.weight is not None:
-        weight = np.full(len(first), -np.inf, dtype=np.float32)
-        np.maximum.at(weight, inverse, edges.weight)
-        merged = Edges(merged.src, merged.dst, weight)
-    return merged.select(np.argsort(first))
+    pairs = pd.DataFrame((ends if ordered else np.sort(ends, axis=0)).T)
+    merged = edges.select(~pairs.duplicated().to_numpy())
+    if edges.weight is None:
+        return merged
+    largest = pd.Series(edges.weight).groupby(pairs.groupby([0, 1], sort=False).ngroup()).max()
+    return Edges(merged.src, merged.dst, largest.to_numpy(dtype=np.float32))
 
 
 SCHEMA_VERSION = 1

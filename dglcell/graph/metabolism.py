@@ -345,20 +345,15 @@ def shares_complex(metabolism: Metabolism, currency: Currency) -> csr_array:
 
 def isoenzyme(metabolism: Metabolism, currency: Currency) -> csr_array:
     """Relate genes of different complexes of one reaction that share no complex of that reaction."""
+    import pandas as pd
+
     gene, node = metabolism.catalyses
-    reaction = metabolism.model_reaction_of[node]
-    pairs: set[tuple[int, int]] = set()
-    order = np.argsort(reaction, kind="stable")
-    boundaries = np.flatnonzero(np.diff(reaction[order])) + 1
-    for rows in np.split(order, boundaries):
-        genes, local_gene = np.unique(gene[rows], return_inverse=True)
-        nodes, local_node = np.unique(node[rows], return_inverse=True)
-        together = np.zeros((len(genes), len(nodes)), dtype=np.int64)
-        together[local_gene, local_node] = 1
-        a, b = np.nonzero(together @ together.T == 0)
-        pairs.update(zip(genes[a].tolist(), genes[b].tolist(), strict=True))
-    edges = np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2).T
-    return _incidence(edges, (len(metabolism.genes),) * 2)
+    rows = pd.DataFrame({"gene": gene, "node": node, "reaction": metabolism.model_reaction_of[node]})
+    of_reaction, pair = rows[["gene", "reaction"]].drop_duplicates(), ["gene_x", "gene_y", "reaction"]
+    together = rows.merge(rows, on=["node", "reaction"])[pair].drop_duplicates()
+    apart = pd.concat([of_reaction.merge(of_reaction, on="reaction")[pair], together, together])
+    apart = apart.drop_duplicates(keep=False)
+    return _incidence(apart[["gene_x", "gene_y"]].to_numpy().T, (len(metabolism.genes),) * 2)
 
 
 def metabolic_neighbour(metabolism: Metabolism, currency: Currency) -> csr_array:
