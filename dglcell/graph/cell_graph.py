@@ -334,17 +334,14 @@ class CellGraph:
         import pandas as pd
 
         names = {kind: np.array(v.names, dtype=object) for kind, v in self.vocabularies.items()}
-        kinds = np.repeat(np.array(self.relations, dtype=object), [len(e) for e in self.content.values()], axis=0)
-        weights = [np.full(len(e), np.nan) if e.weight is None else e.weight for e in self.content.values()]
-        columns = {
-            "source_type": kinds[:, 0],
-            "source": np.concatenate([names[source][e.src] for (source, _, _), e in self.content.items()]),
-            "relation": kinds[:, 1],
-            "target_type": kinds[:, 2],
-            "target": np.concatenate([names[target][e.dst] for (_, _, target), e in self.content.items()]),
-            "weight": np.concatenate(weights),
-        }
-        return pd.DataFrame(columns)
+        frames = []
+        for (source, relation, target), edges in self.content.items():
+            weight = np.nan if edges.weight is None else edges.weight.astype(np.float64)
+            ends = {"source": names[source][edges.src], "target": names[target][edges.dst]}
+            frames.append(pd.DataFrame({"source_type": source, "relation": relation, "target_type": target, **ends}))
+            frames[-1]["weight"] = weight
+        order = ["source_type", "source", "relation", "target_type", "target", "weight"]
+        return pd.concat(frames, ignore_index=True)[order]
 
     def to_pyg(self) -> HeteroData:
         """Return the cell as a graph of PyTorch Geometric.
