@@ -272,6 +272,3 @@ def test_own_parts_are_trained_loaded_and_reported(folder: Path, capsys: pytest.
     (folder / "kept.py").replace(folder / "my_parts.py")
     assert "" not in sys.path
     assert str(folder) not in sys.path
-    (folder / "lines.txt").write_text("b0008\n")
-    assert main(["train", "mine.yaml", "experiment.name=again"]) == 2
-    assert "'lines.txt' has changed since the store" in capsys.readouterr().err

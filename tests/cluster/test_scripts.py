@@ -76,16 +76,12 @@ def test_every_option_of_the_section_reaches_the_script(file: Path) -> None:
         assert (said in render(load_config(file, [override]), file)) == (override == "seed=0")
 
 
-def test_the_shell_reads_paths_and_overrides_as_they_were_given(file: Path) -> None:
-    overrides = ["experiment.description=it's $HOME", "data.phenotypes=[fitness]"]
-    odd = Path("conf/a b/one.yaml")
-    config = load_config(file, [*overrides, "slurm.modules=[cuda/12.4]", "slurm.environment={KEY: 'a b'}"])
-    load, run = commands(render(config, odd, overrides))
-    assert load == ["module", "load", "cuda/12.4"]
-    assert run == ["--cpus-per-task=3", "--kill-on-bad-exit=1", "dglcell", "train", "conf/a b/one.yaml", *overrides]
-    (run,) = commands(render(load_config(file, ["slurm={container: /images/my cell.sif, binds: [/scratch]}"]), file))
+def test_training_runs_in_a_container_with_its_modules(file: Path) -> None:
+    container = "{modules: [cuda/12.4], container: /images/my cell.sif, binds: [/scratch]}"
+    load, run = commands(render(load_config(file, [f"slurm={container}"]), file, ["seed=1"]))
     inside = ["apptainer", "exec", "--nv", "--bind", "/scratch", "/images/my cell.sif"]
-    assert run[2:] == [*inside, "dglcell", "train", str(file)]
+    assert load == ["module", "load", "cuda/12.4"]
+    assert run == ["--cpus-per-task=3", "--kill-on-bad-exit=1", *inside, "dglcell", "train", str(file), "seed=1"]
 
 
 def test_a_script_with_secrets_is_for_its_owner_alone(file: Path, tmp_path: Path) -> None:

@@ -61,17 +61,6 @@ def test_features_of_genes_travel_with_the_checkpoint(dango: Tiny, tmp_path: Pat
     assert trained.model(GenotypeBatch.from_lists([[0, 1]])).phenotypes.isfinite().all()
 
 
-def test_a_network_without_a_rule_is_refused_with_what_to_set(
-    dango: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = DANGO.replace(", metabolic_neighbour: 0.1", "").replace("tiny.yaml", str(dango.file.parent / "tiny.yaml"))
-    arguments = dango.overrides(tmp_path, *BARE)
-    assert main(["train", str(write(tmp_path, "without_rule.yaml", text)), *arguments]) == 2
-    printed = capsys.readouterr().err
-    assert "pairs that are no edges of 'metabolic_neighbour' count" in printed
-    assert "set `model.zero_weights: {metabolic_neighbour: 1.0}`" in printed
-
-
 def test_loss_and_model_that_do_not_fit_are_refused(dango: Tiny) -> None:
     message = refusal(dango.file, "loss=mse")
     assert message.startswith(
