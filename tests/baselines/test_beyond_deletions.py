@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dglcell.baselines import features, problem, strain_kernels
 from dglcell.baselines.features import GeneSimilarity
-from dglcell.baselines.fit import ALL_BASELINES, best_of, fit_families, left_out_baselines
+from dglcell.baselines.fit import ALL_BASELINES, best_of, fit_families
 from dglcell.baselines.problem import ANY, DELETIONS, MORE, Baseline, in_words
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.baselines.strain_kernels import OWN, SHARED, StrainKernelRidge, fit_strain_kernels
@@ -123,34 +123,6 @@ def test_an_activity_of_0_is_a_deletion() -> None:
         np.testing.assert_array_equal(activities.predict(at_0), deletions.predict(deleted))
 
 
-# Which baselines are fitted.
-
-
-def singles() -> Table:
-    left = np.tile(np.linspace(0, 1, 8), 5)
-    genes = np.repeat(np.arange(5), 8)
-    strains = Strains.from_names([{f"g{g}": float(s)} for g, s in zip(genes, left, strict=True)])
-    return strains, 1 - (1 - left) * genes / 8
-
-
-def test_baselines_of_deletions_are_left_out_with_a_reason() -> None:
-    strains, y = singles()
-    problem = problem_of(strains, y, strains, y)
-    together = "needs strains that change several genes"
-    only = [name for name, family in ALL_BASELINES.items() if family.about == DELETIONS]
-    assert left_out_baselines(problem) == {
-        **dict.fromkeys(only, "knows deletions only, and the strains have activities"),
-        "product of curves": together,
-        "minimum of curves": together,
-        "same strain in other media": "needs strains in several media",
-    }
-    models = fit_families(problem)
-    assert models.keys() == {"training mean", "additive ridge", "kernel ridge over strains", "boosted trees"}
-    chosen = in_words("kernel ridge over strains", models["kernel ridge over strains"])
-    assert "activity length" in chosen
-    assert "alike" not in chosen
-
-
 @pytest.mark.parametrize("name", [name for name, family in ALL_BASELINES.items() if family.about == DELETIONS])
 def test_baselines_of_deletions_refuse_activities(name: str) -> None:
     problem = growth(60)
@@ -242,6 +214,8 @@ def test_strains_are_compared_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None
     rows = [dict(zip((f"g{g}" for g in rng.permutation(5)[:n]), rng.random(n), strict=True)) for n in range(4)] * 5
     strains, y = among(Strains.from_names(rows)), rng.random(20)
     whole = [model.predict(strains) for model in fitted_kernel(strains, y, unlike(5))]
+    said = in_words("kernel ridge", fitted_kernel(strains, y, unlike(5))[0])
+    assert said == "kernel ridge (activity length 0.25, penalty 1)", "it says nothing of covariates that are not there"
     monkeypatch.setattr(features, "MOST_COMPARED", 200)
     pieces = [model.predict(strains) for model in fitted_kernel(strains, y, unlike(5))]
     np.testing.assert_allclose(pieces, whole)

@@ -92,10 +92,14 @@ def in_media(*media: str, name: str = "medium") -> Strains:
     return Strains.from_names([{"a": 0.1}] * len(media), covariates={name: [*media]})
 
 
+GUIDED = in_media("glucose", "acetate")
 REASONS: list[tuple[str, Strains, Strains | None, str | None]] = [
     ("kernel ridge", strains_of([[0], [1]], 3), None, "needs strains with two or more deletions (found 1 at most)"),
     ("kernel ridge", strains_of([[0, 1], [1, 2]], 3), None, None),
     ("kernel ridge", MANY, None, "would need 1.9 GiB of memory, and is limited to 1"),
+    ("kernel ridge", PAIRS, None, "knows deletions only, and the strains have activities"),
+    ("kernel ridge", strains_of([[0, 1]], 2), PAIRS, "knows deletions only, and the strains have activities"),
+    ("multiplicative", GUIDED, None, "knows deletions only, and the strains have activities and covariates"),
     ("kernel ridge over strains", PAIRS, None, None),
     ("kernel ridge over strains", strains_of([[0]], 1), None, "needs strains with activities or covariates"),
     ("same strain in other media", in_media("glucose", "glucose"), None, "needs strains in several media"),
