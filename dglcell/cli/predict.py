@@ -214,7 +214,7 @@ def _predict_design(
 ) -> None:
     from dglcell.prediction.columns import GenotypeColumns
     from dglcell.prediction.design import Design, every_gene, read_genes
-    from dglcell.prediction.predict import Ranking, choose_for_design, fitting_batch_of, predict_design
+    from dglcell.prediction.predict import Ranking, choose_for_design, predict_design
 
     known, how, given = members[0].cell.genes, GenotypeColumns.of(members[0]), dict(options.covariate)
     design = Design.of(
@@ -240,7 +240,7 @@ def _predict_design(
         members,
         design,
         output,
-        batch_size=options.batch_size or fitting_batch_of(members),
+        batch_size=options.batch_size,
         ranking=ranking,
         intervals=intervals,
         ranks=ranks,

@@ -24,7 +24,6 @@ from dglcell.training.checkpoint import Trained
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
 
 
 STRONGEST = 20
@@ -218,8 +217,14 @@ def draw(table: pd.DataFrame) -> bytes:
         panels = figure.subplots(len(drawn), len(DRAWN), squeeze=False, height_ratios=heights)
         for row, rows in zip(panels, drawn, strict=True):
             title = f"{shorten(rows['genes'].iloc[0], 40)}: {rows['phenotype'].iloc[0]} {_change(rows):+.3g}"
-            for place, (axes, kind) in enumerate(zip(row, DRAWN, strict=True)):
-                _draw(axes, rows[rows["kind"] == kind], title if place == 0 else "", KINDS[kind])
+            for axes, kind in zip(row, DRAWN, strict=True):
+                heading(axes, title, KINDS[kind])
+                some, title = rows[rows["kind"] == kind], ""  # which the first panel has
+                colors = [VERMILION if change < 0 else BLUE for change in some["change"]]
+                axes.barh(range(len(some)), some["change"], color=colors)
+                axes.set_yticks(range(len(some)), [shorten(name, 26) for name in some["name"]])
+                axes.axvline(0, color=GREY, linewidth=0.7)
+                axes.locator_params(axis="x", nbins=4)
                 axes.set_ylim(rows["kind"].value_counts().max() - 0.4, -0.6)
         said = "" if len(drawn) == len(groups) else f"; {len(drawn)} of {count(len(groups), 'strain')}"
         figure.supxlabel(f"what each gives to the predicted change{said}", color=GREY, fontsize=8)
@@ -228,15 +233,6 @@ def draw(table: pd.DataFrame) -> bytes:
 
 def _change(rows: pd.DataFrame) -> float:
     return float(rows.loc[rows["kind"] == "term", "change"].sum())
-
-
-def _draw(axes: Axes, rows: pd.DataFrame, title: str, note: str) -> None:
-    heading(axes, title, note)
-    names = [shorten(name, 26) for name in rows["name"]]
-    axes.barh(range(len(rows)), rows["change"], color=[VERMILION if x < 0 else BLUE for x in rows["change"]])
-    axes.set_yticks(range(len(rows)), names)
-    axes.axvline(0, color=GREY, linewidth=0.7)
-    axes.locator_params(axis="x", nbins=4)
 
 
 MOST_CHANGES = 6

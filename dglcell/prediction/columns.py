@@ -133,7 +133,7 @@ class GenotypeColumns:
             GenotypeError: there is no gene column, a column that was named is not there, or some gene columns have a
                 column of activities and others do not.
         """
-        names, trained_on = list(self.names), self.csv.genes
+        names, trained_on = self.names, self.csv.genes
         if not names and not any(NUMBERED.fullmatch(name) or name == GENES for name in header):
             names = [name for name in trained_on if name in header]
             if self.seen and not trained_on and GENE not in header:
@@ -142,7 +142,7 @@ class GenotypeColumns:
             if name not in header:
                 do = did_you_mean(name, header, "see `--columns`")
                 raise GenotypeError(f"{where}: no column '{name}'", got=", ".join(header), do=do)
-        genes = names or gene_columns(header, where)
+        genes = [*names] or gene_columns(header, where)
         of_gene = dict(zip(trained_on, self.csv.activities, strict=False))
         trained = [of_gene.get(gene, f"activity of {gene}") for gene in genes]
         lacking = [name for name in trained if name not in header]

@@ -249,7 +249,7 @@ def predict_design(
     design: Design,
     output: Path,
     *,
-    batch_size: int,
+    batch_size: int | None = None,
     ranking: Ranking | None = None,
     intervals: Intervals | None = None,
     ranks: Ranks = ALONE,
@@ -277,7 +277,7 @@ def predict_design(
     Raises:
         DataError: the folder has parts of another model or design, or damaged ones.
     """
-    genes = members[0].cell.genes
+    genes, batch_size = members[0].cell.genes, batch_size or fitting_batch_of(members)
     predict = functools.partial(
         predict_rows, members, batch_size=batch_size, worth_sharing=worth_sharing, intervals=intervals
     )
