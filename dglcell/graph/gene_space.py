@@ -90,7 +90,7 @@ def similar_relations(
     The relation `similar` compares neighbours in all relations between genes; every source adds a relation of its own.
     """
     between = {relation[1]: ends for relation, ends in relations.items() if relation[0] == relation[2] == GENE}
-    yield SIMILAR, similar_genes(between.values(), len(genes), config), {}
+    yield SIMILAR, similar_genes(neighbourhoods(between.values(), len(genes)), config, "cell.similarity"), {}
     for name, source in config.sources.items():
         key = f"cell.similarity.sources.{name}"
         provenance: dict[str, Any] = {}
@@ -105,35 +105,15 @@ def similar_relations(
             if missing:
                 what = f"`{key}.relations` names relations between genes that the cell graph lacks"
                 raise GraphError(what, got=", ".join(missing), expected=", ".join(between) or "none are there")
-            profiles = _neighbourhoods([between[relation] for relation in source.relations], len(genes))
-        edges = _edges(profiles, config)
-        if not len(edges):
-            raise GraphError(f"`{key}`: no two genes are similar", got=f"{len(genes):,} genes", do="leave it out")
-        yield f"{SIMILAR}_{name}", edges, provenance
+            profiles = neighbourhoods([between[relation] for relation in source.relations], len(genes))
+        yield f"{SIMILAR}_{name}", similar_genes(profiles, config, key), provenance
 
 
-def similar_genes(relations: Iterable[Edges], num_genes: int, config: SimilarityConfig) -> Edges:
-    r"""Return edges into every gene from those with the most similar neighbourhoods.
+def neighbourhoods(relations: Iterable[Edges], num_genes: int) -> csr_array:
+    r"""Return the rows of :math:`I + \sum_r A_r`, of length one, [N, N]: a gene, and how many edges of each enter it.
 
-    The neighbourhood of gene v is the row :math:`b_v` of :math:`I + \sum_r A_r`: itself, and its in-neighbours with the
-    number of their edges. With cosines :math:`c_{uv}` of two rows, and the genes :math:`u \ne v` with the largest ones
-    as neighbours,
-
-    .. math:: w_{uv} = \frac{c_{uv}^p}{\delta + \sum_{u'} c_{u'v}^p}
-
-    so that a sum over in-edges is a mean shrunk towards zero. Genes of one complex or pathway, which have similar
-    interaction profiles in a screen (Tong et al. 2004), are joined also where no edge joins them directly. Sources have
-    profiles of their own in place of neighbourhoods; negative cosines count as 0. Fixed weights are not used.
+    Fixed weights are not used.
     """
-    edges = _edges(_neighbourhoods(relations, num_genes), config)
-    if not len(edges):
-        do = "give networks, or leave `cell.similarity` out"
-        raise GraphError("no two genes have a neighbour in common", got=f"{num_genes:,} genes", do=do)
-    return edges
-
-
-def _neighbourhoods(relations: Iterable[Edges], num_genes: int) -> csr_array:
-    """Return rows of length one, [N, N]: a gene and its in-neighbours."""
     from scipy import sparse  # here, so that a configuration is read without it
 
     counts = sparse.csr_array(sparse.eye_array(num_genes))
@@ -175,10 +155,21 @@ def _of_length_one(profiles: csr_array) -> csr_array:
     return sparse.csr_array(profiles.multiply((1 / np.where(length > 0, length, 1))[:, None]))
 
 
-def _edges(profiles: csr_array | NDArray[np.float64], config: SimilarityConfig) -> Edges:
-    """Return edges into every gene from the most similar ones, by [N, D] profiles of length one or zero."""
+def similar_genes(profiles: csr_array | NDArray[np.float64], config: SimilarityConfig, key: str) -> Edges:
+    r"""Return edges into every gene from the most similar ones, by [N, D] profiles of length one or zero.
+
+    With cosines :math:`c_{uv}` of two rows, and the genes :math:`u \ne v` with the largest ones as neighbours,
+
+    .. math:: w_{uv} = \frac{c_{uv}^p}{\delta + \sum_{u'} c_{u'v}^p}
+
+    so that a sum over in-edges is a mean shrunk towards zero. Genes of one complex or pathway, which have similar
+    interaction profiles in a screen (Tong et al. 2004), are joined also where no edge joins them directly. Negative
+    cosines count as 0.
+    """
     blocks = [_block(profiles, start, config) for start in range(0, profiles.shape[0], BLOCK)]
     src, dst, weight = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+    if not len(src):
+        raise GraphError(f"`{key}`: no two genes are similar", got=f"{profiles.shape[0]:,} genes", do="leave it out")
     return Edges(src, dst, weight.astype(np.float32))
 
 

@@ -20,7 +20,13 @@ from dglcell.graph import names as names_module
 from dglcell.graph.catalogue import GENE_SETS, MODELS, NetworkConfig
 from dglcell.graph.cell import CellConfig, build_cell, read_cell, save_cell
 from dglcell.graph.cell_graph import CellGraph, Edges
-from dglcell.graph.gene_space import SimilarityConfig, SimilaritySource, read_gene_vectors, similar_genes
+from dglcell.graph.gene_space import (
+    SimilarityConfig,
+    SimilaritySource,
+    neighbourhoods,
+    read_gene_vectors,
+    similar_genes,
+)
 from dglcell.graph.model_files import SHIPPED, read_model
 from dglcell.graph.names import add_names, named_aliases, names_of_genes, names_of_model
 from dglcell.graph.schema import gene_relation
@@ -65,10 +71,10 @@ def test_weights_are_shares_of_the_largest_cosines(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gene_space, "BLOCK", block)
         if not expected.any():
-            with pytest.raises(GraphError, match="no two genes have a neighbour in common"):
-                similar_genes(relations, genes, config)
+            with pytest.raises(GraphError, match="`key`: no two genes are similar"):
+                similar_genes(neighbourhoods(relations, genes), config, "key")
             return
-        edges = similar_genes(relations, genes, config)
+        edges = similar_genes(neighbourhoods(relations, genes), config, "key")
     got = np.zeros((genes, genes))
     assert edges.weight is not None
     got[edges.dst, edges.src] = edges.weight
