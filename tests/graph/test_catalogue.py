@@ -81,7 +81,6 @@ def test_keys_of_ones_own_come_before_those_of_the_source() -> None:
     weighted = filled(source="string12_0", weight="combined_score", min_weight=900)
     assert (weighted.channels, weighted.weight, weighted.min_weight) == ([], "combined_score", 900)
     assert filled(source="sgd_regulatory").directed is True
-    assert filled(source="sgd_regulatory", directed=False).directed is False
     assert filled(source="tflink", quotes=True).quotes is True
     assert filled(path="n.csv", columns=["a", "b"]) == NetworkConfig(path="n.csv", columns=["a", "b"])
 

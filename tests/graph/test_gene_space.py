@@ -129,7 +129,6 @@ def test_vectors_join_genes_that_point_the_same_way_and_the_file_is_recorded(tmp
     [
         ({}, r"`cell.similarity.sources.own` must say what genes are compared by\n  got:      nothing"),
         ({"relations": ["line"], "vectors": "x.csv"}, r"compared by\n  got:      relations, vectors"),
-        ({"vectors": "x.csv", "max_missing": 1.5}, r"`cell.similarity.sources.own.max_missing` is no share"),
         ({"sets": NetworkConfig(path="sets.csv", columns=["a", "b"])}, r"own.sets` is no table of genes and sets"),
     ],
 )

@@ -45,9 +45,7 @@ def test_complexes_have_the_truth_value_of_the_rule(rule: str, knockouts: set[st
     [
         ("", []),
         ("a", [{"a"}]),
-        ("(a or b) and c", [{"a", "c"}, {"b", "c"}]),
         ("a and (b or (c and (d or e)))", [{"a", "b"}, {"a", "c", "d"}, {"a", "c", "e"}]),
-        ("b and a or a and b", [{"a", "b"}]),
         ("a or (a and b)", [{"a"}, {"a", "b"}]),
         ("YAL001C-A and Q0045", [{"Q0045", "YAL001C-A"}]),
     ],
@@ -181,9 +179,7 @@ def test_a_medium_changes_the_models_own(model: Model) -> None:
             {"EX_glc_e": 1},
             r"`cell.media.m` names no exchange reaction of e_coli_core\n.*EX_glc_e\n.*\n.*did you mean EX_glc__D_e",
         ),
-        ({"PGI": 1}, "`cell.media.m` names no exchange reaction"),
         ({"EX_o2_e": -1}, r"`cell.media.m.EX_o2_e` is no uptake\n  got:      -1\n"),
-        ({"EX_o2_e": math.nan}, "`cell.media.m.EX_o2_e` is no uptake"),
         ({"EX_o2_e": math.inf}, "`cell.media.m.EX_o2_e` is no uptake"),
     ],
 )
