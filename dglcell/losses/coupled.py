@@ -17,7 +17,7 @@ from dglcell.losses.loss import (
     Loss,
     LossTerms,
     gather_rows,
-    make_saved_buffers,
+    make_saved,
     mean_cost,
     mean_over_phenotypes,
     phenotype_weights,
@@ -283,7 +283,7 @@ class RowBuffer(nn.Module):
         return None if kept[0] is None else Rows(*kept)
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
-        make_saved_buffers(self, COLUMNS, state_dict, prefix)
+        make_saved(self, COLUMNS, state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 

@@ -13,15 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dglcell.losses.config import DangoLossConfig, GaussianConfig, MaskedConfig, WeightedConfig
-from dglcell.losses.loss import (
-    Loss,
-    LossTerms,
-    label_sums,
-    make_saved_buffers,
-    mean_cost,
-    phenotype_weights,
-    sum_over_ranks,
-)
+from dglcell.losses.loss import Loss, LossTerms, label_sums, make_saved, mean_cost, phenotype_weights, sum_over_ranks
 from dglcell.models.model import Prediction
 
 Element = Callable[[Tensor, Tensor], Tensor]
@@ -112,7 +104,7 @@ class GaussianLoss(Loss):
         return LossTerms(cost)
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
-        make_saved_buffers(self, ["variance_T"], state_dict, prefix)
+        make_saved(self, ["variance_T"], state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 

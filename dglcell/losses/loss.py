@@ -64,7 +64,7 @@ def make_loss(config: LossConfig, epochs: int, batch_size: int | None = None) ->
     return loss
 
 
-def make_saved_buffers(module: nn.Module, names: Iterable[str], state_dict: dict[str, Tensor], prefix: str) -> None:
+def make_saved(module: nn.Module, names: Iterable[str], state_dict: dict[str, Tensor], prefix: str) -> None:
     """Make buffers, which a module has only once it needed them, as a checkpoint has them; to be filled from it."""
     for name in names:
         saved = state_dict.get(prefix + name)
