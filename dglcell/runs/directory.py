@@ -20,7 +20,7 @@ from dglcell.data.config import PARTS
 from dglcell.errors import CheckpointError, listing
 from dglcell.files.atomic import atomic_file, write_json
 from dglcell.files.owner import refuse_if_taken_over
-from dglcell.files.untrusted import Number, UnreadableError, Whole, check_fields, parse_json, read_json
+from dglcell.files.untrusted import Number, UnreadableError, Whole, check_fields, parse_json
 from dglcell.machine.processor import status
 
 if TYPE_CHECKING:
@@ -266,43 +266,38 @@ def git_state(folder: Path) -> dict[str, Any] | None:
         return None
 
 
-def write_usage(directory: RunDirectory, device: torch.device, *, trained_here: bool = True) -> None:
-    """Write ``usage.json``: the number of epochs, their seconds together, and the peak of memory in bytes.
+def write_usage(
+    directory: RunDirectory, device: torch.device, peak: int | None, *, processes: int, seconds: float, start: int
+) -> None:
+    """Write ``usage.json``: epochs and their seconds together, time of the whole run, and peaks of memory in bytes.
 
-    The peak is that of this process. On a GPU it counts its allocations there, else its resident set, which includes
-    the program and the data. For a continued run it is the peak of the last part; it is null where another process
-    trained that part.
-    """
-    import torch
-
-    epochs = EpochLog(directory.metrics, 0).read()
-    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else resident_peak()
-    about = {"device": str(device), "epochs": len(epochs), "seconds": _seconds(epochs)}
-    write_json(directory.usage, about | {"peak_memory_bytes": peak if trained_here else None})
-
-
-def complete_usage(directory: RunDirectory, processes: int, seconds: float, start: int, *, trained_here: bool) -> None:
-    """Add the time and memory of the whole run to ``usage.json`` at its end, unless they are there already.
+    For a continued run peaks are those of the last part; they are null where another process trained that part.
 
     Args:
+        peak: `memory_peak` of the training; None where this process has not trained.
         processes: number of processes that trained together.
         seconds: time that this process has taken.
         start: first epoch that this process trained.
-        trained_here: whether this process trained any epoch.
     """
-    try:
-        about = read_json(directory.usage)
-    except UnreadableError:
-        return
-    if not isinstance(about, dict) or "wall_seconds" in about:
-        return
-    wall = _seconds([row for row in EpochLog(directory.metrics, 0).read() if row["epoch"] < start]) + seconds
-    peak = resident_peak() if trained_here else None
-    write_json(directory.usage, {**about, "processes": processes, "wall_seconds": wall, "peak_resident_bytes": peak})
+    epochs = EpochLog(directory.metrics, 0).read()
+    of_epochs = [(row["epoch"], row.get("seconds") or 0.0) for row in epochs]
+    about = {
+        "device": str(device),
+        "epochs": len(epochs),
+        "seconds": sum(took for _, took in of_epochs),
+        "peak_memory_bytes": peak,
+        "processes": processes,
+        "wall_seconds": sum(took for epoch, took in of_epochs if epoch < start) + seconds,
+        "peak_resident_bytes": None if peak is None else resident_peak(),
+    }
+    write_json(directory.usage, about)
 
 
-def _seconds(epochs: list[dict[str, Any]]) -> float:
-    return sum(row.get("seconds") or 0.0 for row in epochs)
+def memory_peak(device: torch.device) -> int:
+    """Return the most bytes that this process has had: on a GPU of its allocations there, else of its resident set."""
+    import torch
+
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else resident_peak()
 
 
 def resident_peak() -> int:

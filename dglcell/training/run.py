@@ -29,7 +29,7 @@ from dglcell.metrics import ResultRow
 from dglcell.models.model import count_parameters
 from dglcell.perturbation.perturb import check_strategy_device
 from dglcell.report.run_page import write_report
-from dglcell.runs.directory import RunDirectory, complete_usage, environment, write_usage
+from dglcell.runs.directory import RunDirectory, environment, memory_peak, write_usage
 from dglcell.training.checkpoint import check_continues, resume_from, starting_point
 from dglcell.training.distributed import check_allocation
 from dglcell.training.evaluate import ABLATION, WITHOUT_MESSAGES, ablation_rows, report, rows_as_json
@@ -107,10 +107,12 @@ def train(
             fit(task, trainer, prepared, None if checkpoint is None else checkpoint.path, signals, loggers)
         if not first:
             return RunResult(directory, [])
-        if not finished or not directory.usage.exists():  # a process may have been killed after its last checkpoint
-            write_usage(directory, trainer.strategy.root_device, trained_here=not finished)
+        device = trainer.strategy.root_device
+        peak = None if finished else memory_peak(device)
         rows = report(config, directory, prepared)
-        complete_usage(directory, trainer.world_size, time.monotonic() - began, start, trained_here=not finished)
+        if not finished or not directory.usage.exists():  # a process may have been killed after its last checkpoint
+            took = time.monotonic() - began
+            write_usage(directory, device, peak, processes=trainer.world_size, seconds=took, start=start)
         return RunResult(directory, rows)
 
 
