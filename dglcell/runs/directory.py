@@ -267,7 +267,7 @@ def git_state(folder: Path) -> dict[str, Any] | None:
 
 
 def write_usage(
-    directory: RunDirectory, device: torch.device, peak: int | None, *, processes: int, seconds: float, start: int
+    directory: RunDirectory, device: torch.device, peak: int | None, processes: int, seconds: float, start: int
 ) -> None:
     """Write ``usage.json``: epochs and their seconds together, time of the whole run, and peaks of memory in bytes.
 

@@ -364,11 +364,8 @@ def fit(
         if trainer.current_epoch >= config.trainer.epochs:
             warn_of_falling_loss(task.record.read())
         else:
-            log.info(
-                "stopped after epoch %d: no better validation loss for %s",
-                trainer.current_epoch,
-                count(config.trainer.patience or 0, "epoch"),
-            )
+            patience = count(config.trainer.patience or 0, "epoch")
+            log.info("stopped after epoch %d: no better validation loss for %s", trainer.current_epoch, patience)
 
 
 def make_data(config: Config, prepared: Prepared) -> StrainDataModule:

@@ -95,8 +95,8 @@ def train(
         if checkpoint is not None:
             check_continues(checkpoint, config, prepared.cell, prepared.split)
         config = settle_checkpoint(config, prepared)
-        own = make_callbacks(config, directory, prepared.dataset.kinds, signals)
-        trainer = make_trainer(config, directory, [*own, *callbacks])
+        callbacks = [*make_callbacks(config, directory, prepared.dataset.kinds, signals), *callbacks]
+        trainer = make_trainer(config, directory, callbacks)
         task = make_task(config, prepared, directory, checkpoint, begin_with)
         if first:
             write_run_files(config, directory, prepared, task, command, continued=continued)
@@ -111,8 +111,7 @@ def train(
         peak = None if finished else memory_peak(device)
         rows = report(config, directory, prepared)
         if not finished or not directory.usage.exists():  # a process may have been killed after its last checkpoint
-            took = time.monotonic() - began
-            write_usage(directory, device, peak, processes=trainer.world_size, seconds=took, start=start)
+            write_usage(directory, device, peak, trainer.world_size, time.monotonic() - began, start)
         return RunResult(directory, rows)
 
 
