@@ -206,14 +206,11 @@ class CellModel(StrainModel):
         if not self.own_graphs or self.learned is not None:  # What is shared need not be deleted then.
             return False
         strategy = self.config.strategy
-        return (self._choices().strategy if strategy == "auto" else strategy) == "difference"
-
-    def _choices(self) -> Choices:
-        return self.choices_on(next(self.parameters()).device.type)
+        return (self.choices_on().strategy if strategy == "auto" else strategy) == "difference"
 
     def _encode(self, genotypes: GenotypeBatch, kept_pass: BasePass | None, strategy: str | None = None) -> Encoded:
         """Return by how much strains differ from the base, of which ``kept_pass`` has what is already computed."""
-        config, choices = self.config, self._choices()
+        config, choices = self.config, self.choices_on()
         choices = replace(choices, recompute=self.recomputes(genotypes.num_strains, choices))
         strategy = strategy or config.strategy
         whole = None  # the states of a cell that lacks nothing, where messages are those of the wild type
@@ -249,8 +246,9 @@ class CellModel(StrainModel):
         self.choices = choices
         self._base_cache.forget()
 
-    def choices_on(self, device_type: str) -> Choices:
-        """Return the choices made, or the defaults of a device."""
+    def choices_on(self, device_type: str | None = None) -> Choices:
+        """Return the choices made, or the defaults of a device; of the model's where None."""
+        device_type = device_type or next(self.parameters()).device.type
         return self.choices or Choices.default(device_type, of_edges=self.config.strategy_of_edges())
 
     def recomputes(self, num_strains: int, choices: Choices) -> bool:

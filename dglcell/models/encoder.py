@@ -13,6 +13,7 @@ from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, Relation
 from dglcell.models.config import EncoderConfig
 from dglcell.nn.blocks import EMBEDDING_STD, make_activation, make_norm
+from dglcell.nn.config import PAIRWISE
 from dglcell.nn.hetero_layer import HeteroLayer, live_relations
 from dglcell.perturbation.execution import BasePass
 from dglcell.perturbation.perturb import PerturbedCell
@@ -90,11 +91,9 @@ class CellEncoder(nn.Module):
         Differences are of the type ``dtype``.
         """
         combination, width = self.config.combination_of_relations(), self.config.hidden
-        pairs = 0
-        if combination.how == "pairwise_interaction":
-            for layer in self.plan:
-                for node_type, number in Counter(relation[2] for relation in layer).items():
-                    pairs += self.cell.num_nodes[node_type] * number * (number + 1) // 2 if number > 1 else 0
+        ends = [Counter(relation[2] for relation in layer) for layer in self.plan if combination.how == PAIRWISE]
+        mixed = [(t, number) for layer in ends for t, number in layer.items() if number > 1]
+        pairs = sum(self.cell.num_nodes[t] * number * (number + 1) // 2 for t, number in mixed)
         one_kernel = self.chained(dtype, next(self.parameters()).device)
         kept = KEPT_CHAINED if one_kernel else KEPT_COMPILED if compiled else KEPT
         of_pair = combination.hidden or width // 2
