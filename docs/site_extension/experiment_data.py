@@ -39,7 +39,8 @@ def downloads(config: Config) -> str:
     for file in wanted:
         size = download_size(file.downloads)
         hosts = dict.fromkeys("/".join(download.urls[0].split("/")[2:5]) for download in file.downloads)
-        rows.append((code(file.path), f"{size / 1e6:,.1f} MB" if size else "not stated", ", ".join(map(code, hosts))))
+        known = f"{size / 1e6:,.1f} MB" if size else "not stated" if hosts else "none"
+        rows.append((code(file.path), known, ", ".join(map(code, hosts)) or "**is put there by hand**"))
     return f"{FETCH}\n{table(('file in the raw folder', 'download', 'from'), rows, 'lrl')}\n" + "".join(
         _part(name) for name in source_names(config)
     )
