@@ -36,6 +36,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "sum of heads": dict(local_head=True, combination="sum", residual=False),
     "mean of heads": dict(local_head=True, combination="mean", local_kind="factorisation", activation="relu"),
     **{link: dict(local_head=True, local_kind="both", link=link, pool=["reaction"]) for link in LINKS[1:]},
+    "messages of the wild type": dict(messages="wild_type", pool=["gene", "reaction"], local_head=True),
 }
 STRAINS: dict[str, list[Any]] = {
     "deletions": [[0, 1], [5], [7, 9, 2], []],
