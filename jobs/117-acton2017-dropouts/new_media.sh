@@ -1,5 +1,5 @@
 #!/bin/bash
-# Acton 2017 yeast deletions in dropout media and on glycerol, a medium left out
+# Acton 2017 yeast deletions in dropout media and on glycerol, a medium left out; best without messages
 # Rendered by `dglcell job render conf/117-acton2017-dropouts/new_media.yaml`: edit the `slurm` section of the experiment, not this script.
 # Submit it from the folder that this path starts in, with `dglcell job submit`, or after `mkdir -p slurm` with sbatch.
 # It runs in the environment of the shell that submits it, which has to be active there; or say in `slurm.setup` how to
@@ -8,8 +8,8 @@
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=4
-#SBATCH --mem=32G
-#SBATCH --time=24:00:00
+#SBATCH --mem=6G
+#SBATCH --time=0:40:00
 #SBATCH --output=slurm/%x-%j.out
 #SBATCH --open-mode=append
 #SBATCH --requeue
