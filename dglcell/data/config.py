@@ -80,8 +80,6 @@ TRAINED_DELETIONS = 2
 MAX_FOLDS = 100
 
 Kind = Annotated[str, one_of(*KINDS)]
-Rule = Annotated[str, one_of("any")]
-Unlisted = Annotated[str, one_of("refuse")]
 TrainShare = Annotated[
     float, must(lambda share: 0 < share <= 1, "is no share of the training strains", "more than 0, and at most 1")
 ]
@@ -113,7 +111,6 @@ class SplitConfig:
     fractions: Fractions = field(default_factory=lambda: [0.8, 0.1, 0.1])  # shares of training, validation and test
     seed: Seed = 42  # seed of the shuffle
     by_deletions: bool = True  # not for stratified, gene_disjoint: keep the fractions for each number of deletions
-    genes_rule: Rule = "any"  # gene_disjoint: a strain is in the test part if any of its genes is a test gene
     groups: str | None = None  # gene_disjoint: table of genes and, behind them, of groups that stay in one part
     folds: Folds | None = None  # cross-validation: this many equal folds instead of fractions
     fold: int | None = None  # 0 … folds - 1: the test fold; the next one is validation
@@ -123,7 +120,6 @@ class SplitConfig:
     covariate: str | None = None  # covariate: which covariate has other values in each part, such as medium
     test_values: list[str] = field(default_factory=list)  # covariate: values of the test strains; []: drawn
     path: str | None = None  # file: the split.npz of a run, or another file that `Split.save` wrote
-    unlisted: Unlisted = "refuse"  # file: every strain has to have a part, or to be unused
     subset: SubsetConfig | None = None  # keep only some strains
     train_share: TrainShare = 1.0  # share of the training strains that train; the others have no part, see seed
 
