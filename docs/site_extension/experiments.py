@@ -154,8 +154,10 @@ def overrides(run: dict[str, str]) -> list[str]:
 
 
 def as_job(config: Config, file: Path, record: Record) -> str:
-    """The command that submits it, and its script: the job array of the committed runs where there are several."""
-    seeds = tuple(int(run["seed"]) for run in record.runs) if len(record.runs) > 1 else ()
+    """The command that submits it, and its script: the job array of the committed runs that differ only by seeds."""
+    others = {word for run in record.runs for word in overrides(run) if not word.startswith(("seed=", "split.seed="))}
+    alike = len(record.runs) > 1 and all(others <= {*overrides(run)} for run in record.runs)
+    seeds = tuple(int(run["seed"]) for run in record.runs) if alike else ()
     splits = bool(seeds) and any(word.startswith("split.seed=") for run in record.runs for word in overrides(run))
     listed = ",".join(map(str, seeds))
     options = [*(["--seeds", listed] if seeds else []), *(["--split-seeds"] if splits else [])]
