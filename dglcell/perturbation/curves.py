@@ -219,10 +219,10 @@ def share_changes(p: Tensor, logits: Tensor, delta: Tensor, dim: int, alive: Ten
         dim: the dimension along which shares sum to one, negative.
         alive: bool, false where an entry is gone; optional. Where none is alive, all shares become zero.
     """
-    shape = torch.broadcast_shapes(p.shape, delta.shape, () if alive is None else alive.shape)
     floor = torch.finfo(delta.dtype).min
-    gone = torch.zeros(shape, dtype=torch.bool, device=delta.device) if alive is None else (~alive).expand(shape)
-    delta = delta.expand(shape)
+    gone = torch.zeros((), dtype=torch.bool, device=delta.device) if alive is None else ~alive
+    # Not `broadcast_shapes`, which imports sympy: half a second of a prediction.
+    delta, gone, _ = torch.broadcast_tensors(delta, gone, p)
     # Shares do not change when all logits are shifted. That costs digits: only what would overflow is shifted.
     top = (delta.masked_fill(gone, floor).amax(dim, keepdim=True) - LARGEST_EXPONENT).clamp(min=0).detach()
     m = torch.expm1((delta - top).masked_fill(gone, -torch.inf))
