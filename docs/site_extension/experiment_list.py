@@ -29,6 +29,7 @@ GROUPS = {
     "113-fba-activities-media": "E. coli core and iMM904: knock-downs in media",
     "114-smf-alleles": "Single mutants of yeast: deletions and alleles",
     "117-acton2017-dropouts": "Acton 2017: deletions of yeast in dropout media",
+    "118-yeast-carbon-media": "Steinmetz 2002, Qian 2012: deletions of yeast in carbon sources",
     "005-kuzmin2018-tmi": "Original experiments on Kuzmin 2018",
     "006-kuzmin-tmi": "Original experiments on Kuzmin 2018 and 2020",
 }

@@ -257,9 +257,9 @@ def test_scripts_that_are_current_are_not_written_again(
     script.write_text("#!/bin/bash\nold")
     assert main(["job", "render", "conf/104-kuzmin2020-pilot", "--output", str(rendered), "--overwrite"]) == 0
     said = capsys.readouterr().out
-    assert said == f"script written to {script}\n2 scripts in {rendered} up to date\n"
+    assert said == f"script written to {script}\n3 scripts in {rendered} up to date\n"
     assert main(["job", "render", "conf/104-kuzmin2020-pilot"]) == 2
     assert main(["job", "render", "conf/bases"]) == 2
     said = capsys.readouterr().err
-    assert "error: 'conf/104-kuzmin2020-pilot' has 2 experiments\n  do:       give a folder with `--output`" in said
+    assert "error: 'conf/104-kuzmin2020-pilot' has 3 experiments\n  do:       give a folder with `--output`" in said
     assert "error: no numbered experiment is in 'conf/bases'" in said

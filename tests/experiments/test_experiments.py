@@ -198,21 +198,21 @@ def test_strains_with_covariates_and_activities_train(
     assert all(np.isfinite(row.metrics["mae"]) for row in result.rows)
 
 
-@pytest.mark.parametrize("name", ["new_genes_wild_type", "new_media"])
+@pytest.mark.parametrize("name", ["117-acton2017-dropouts/new_genes_wild_type", "118-yeast-carbon-media/new_media"])
 def test_deletions_of_yeast_in_media_train(name: str, tmp_path: Path) -> None:
     """Whole groups of genes are in one part; no simulator runs, because the model of a few genes does not grow."""
-    raw, numbers, path = write_raw_folder(tmp_path / "raw"), np.random.default_rng(0), CONF / "117-acton2017-dropouts"
-    config = config_of(path / f"{name}.yaml")
-    table, groups = ["orf,gene,collection,medium,log2_ratio"], ["orf,group"]
+    raw, numbers, path = write_raw_folder(tmp_path / "raw"), np.random.default_rng(0), CONF / f"{name}.yaml"
+    config = config_of(path)
+    csv, groups, table = config.data.source.csv, ["orf,group"], ["orf,replicate,medium,log2_ratio,fitness"]
     for number, gene in enumerate(GENES):
         groups.append(f"{gene},{GENES[number // 2 * 2]}")
-        table += [f"{gene},x,{c},{m},{numbers.normal():.3f}" for m in config.cell.media for c in ("one", "other")]
-    for file, lines in (("acton2017_dropouts", table), ("gene_groups", groups)):
-        (raw / "yeast_media").mkdir(exist_ok=True)
-        (raw / "yeast_media" / f"{file}.csv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+        table += [f"{gene},{c},{m},{numbers.normal():.3f},{number}.{c}" for m in config.cell.media for c in range(2)]
+    (raw / "yeast_media").mkdir(exist_ok=True)
+    for file, lines in ((csv.path, table), ("yeast_media/gene_groups.csv.gz", groups)):
+        (raw / file).write_bytes(gzip.compress("\n".join(lines).encode()))
     folders = [f"paths.{kind}={tmp_path / kind}" for kind in ("runs", "data")]
     steps = [key for key in ONE_STEP if "split.fr" not in key]
-    tiny = load_config(path / f"{name}.yaml", [*tiny_overrides(raw, config.cell), *steps, *folders, "data.fba=null"])
+    tiny = load_config(path, [*tiny_overrides(raw, config.cell), *steps, *folders, "data.fba=null"])
     tiny.cell.media = {medium: {} for medium in tiny.cell.media}
     result = train(tiny)
     assert {row.part for row in result.rows} == {"validation", "test"}
