@@ -1,5 +1,5 @@
 #!/bin/bash
-# Steinmetz 2002 and Qian 2012 yeast deletions in media of several carbon sources, new groups of genes
+# Steinmetz 2002 and Qian 2012 yeast deletions in carbon sources, new groups of genes; messages help much
 # Rendered by `dglcell job render conf/118-yeast-carbon-media/new_genes.yaml`: edit the `slurm` section of the experiment, not this script.
 # Submit it from the folder that this path starts in, with `dglcell job submit`, or after `mkdir -p slurm` with sbatch.
 # It runs in the environment of the shell that submits it, which has to be active there; or say in `slurm.setup` how to
@@ -8,8 +8,8 @@
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=4
-#SBATCH --mem=32G
-#SBATCH --time=24:00:00
+#SBATCH --mem=6G
+#SBATCH --time=0:30:00
 #SBATCH --output=slurm/%x-%j.out
 #SBATCH --open-mode=append
 #SBATCH --requeue
