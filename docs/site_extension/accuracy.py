@@ -6,11 +6,16 @@ from pathlib import Path
 
 from dglcell.config.experiment import Config
 from site_extension.markdown import block, code, table
-from site_extension.results import Comparison, Record, as_text, committed, interval, mean
+from site_extension.results import TITLES, WITHOUT, Comparison, Record, as_text, committed, interval, mean
 
 HEADER = ("experiment", "labels", "test strains", "score", "baseline's score", "difference", "both together",
           "without messages", "model", "strongest baseline", "draws")  # fmt: skip
 ALIGN = "lllrrrrrllr"
+
+GRAPHS = ("experiment", "measure", "own graph", "wild type's graph", "without messages", "own less wild type's",
+          "own less without", "draws")  # fmt: skip
+WILD_TYPE = "_wild_type"
+"""Names of experiments end so that pass messages over the wild type's graph, and else are another one."""
 
 
 def pages(root: Path, experiments: list[tuple[str, Config]]) -> dict[str, str]:
@@ -32,8 +37,31 @@ def pages(root: Path, experiments: list[tuple[str, Config]]) -> dict[str, str]:
             computed += [(row[0], "computed", *row[1:]) for row in rows]
     return {
         "parts/results.md": block("{rst-class} sortable", "") + "\n" + table(HEADER, measured + computed, ALIGN),
+        "parts/graphs.md": table(GRAPHS, _graphs(root, experiments), "llrrrrrr"),
         "parts/not-measured.md": f"No results are committed of {', '.join(missing)}.\n",
     }
+
+
+def _graphs(root: Path, experiments: list[tuple[str, Config]]) -> list[tuple[str, ...]]:
+    """A row for each experiment whose network was measured over the wild type's graph, too, and without messages."""
+    found = []
+    for page, config in experiments:
+        name = config.experiment.name
+        record, other = committed(root).get(name), committed(root).get(name + WILD_TYPE)
+        if record is None or other is None:
+            continue
+        # Over all media together r mostly says in which medium all strains grow well.
+        metric = "pearson_within" if any("pearson_within" in score.metrics for score in record.scores) else "pearson"
+        models = record.by_model(metric=metric)
+        own, wild, without = (
+            next(iter(models.values())),
+            next(iter(other.by_model(metric=metric).values())),
+            models[WITHOUT],
+        )
+        link = f"[{code(name)}](_generated/experiments/{page}.md)"
+        differences = (as_text(interval(own, theirs)) for theirs in (wild, without))
+        found.append((link, TITLES[metric], *map(mean, (own, wild, without)), *differences, str(len(own))))
+    return found
 
 
 def _rows(page: str, config: Config, record: Record) -> list[tuple[str, ...]]:

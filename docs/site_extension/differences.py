@@ -16,7 +16,7 @@ ALL: list[Row] = [
     (
         "one random split by position (seed 42), in which query pairs occur in all parts",
         "the same shares (80/10/10) and strata, but parts are drawn by a hash of gene names: other strains are test",
-        "a split must not depend on the order of strains. The original's own parts can be read from its JSON file: "
+        "a split must not depend on the order of strains. The original's own parts can be given as a file: "
         "`split.kind=file`. Query pairs still occur in all parts; `split.kind=pair_disjoint` is the stricter question",
     ),
     (

@@ -64,11 +64,11 @@ class Record:
         """Parts of the test strains that have scores of their own; the empty name is for all strains."""
         return list(dict.fromkeys(score.where for score in self.scores))
 
-    def by_model(self, where: str = "") -> dict[str, dict[int, float]]:
+    def by_model(self, where: str = "", metric: str | None = None) -> dict[str, dict[int, float]]:
         """Model → seed → its score; the experiment's own model is the first."""
         found: dict[str, dict[int, float]] = {}
         for score in sorted(self.scores, key=lambda score: score.is_baseline):
-            value = score.metrics.get(self.metric)
+            value = score.metrics.get(metric or self.metric)
             if score.where == where and value is not None:
                 found.setdefault(score.model, {})[score.seed] = value
         return found

@@ -116,15 +116,22 @@ def test_all_results_stand_in_one_table_and_computed_ones_say_so() -> None:
 
 
 def test_the_readme_has_numbers_of_that_table() -> None:
-    measured = experiments.pages(ROOT)["parts/results.md"].replace("\N{NO-BREAK SPACE}", " ").splitlines()
+    made, readme = experiments.pages(ROOT), (ROOT / "README.md").read_text()
+    measured = made["parts/results.md"].replace("\N{NO-BREAK SPACE}", " ").splitlines()
     rows = re.findall(
-        r"^\| .* \| (0\.\d+ ± 0\.\d+) \| (0\.\d+ ± 0\.\d+), .* \| (.*?) \| (.*?) \|$",
-        (ROOT / "README.md").read_text(),
-        flags=re.MULTILINE,
+        r"^\| .* \| (0\.\d+ ± 0\.\d+) \| (0\.\d+ ± 0\.\d+), .* \| (.*?) \| (.*?) \|$", readme, flags=re.MULTILINE
     )
     assert len(rows) > 4
     for own, theirs, difference, both in rows:
         assert [row for row in measured if own in row and f"| {theirs} | {difference} | {both} |" in row], own
+    messages = re.search(r"is (0\.\d+) with them and (0\.\d+) without \(difference (0\.\d+), (.*?)\)", readme)
+    assert messages is not None
+    own, without, difference, inside = messages.groups()
+    of_graphs = made["parts/graphs.md"].replace("\N{NO-BREAK SPACE}", " ").splitlines()
+    row = next(row for row in of_graphs if "118-yeast-carbon-media/new_genes" in row)
+    assert f"| {own} ±" in row
+    assert f"| {without} ±" in row
+    assert f"| +{difference} ({inside}) |" in row
 
 
 def test_the_list_of_experiments_has_results_time_and_data() -> None:
