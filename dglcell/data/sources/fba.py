@@ -139,19 +139,19 @@ class FluxSolver:
         for lp in (self._wild, self._work, self._optima):
             weakref.finalize(self, glpk.glp_delete_prob, lp)
         # The presolver finds the optimum reliably, the second call makes its basis GLPK's own. With bounds as large as
-        # 999999 that call may lose the optimum by rounding, but not in a scaled problem.
-        for scaled in (False, True):
+        # 999999 both may lose the optimum by rounding: then the problem is scaled, and the dual method asked at last.
+        for second, scaled in ((self._parameters, False), (self._parameters, True), (self._dual, True)):
             if scaled:
                 glpk.glp_scale_prob(self._wild, glpk.GLP_SF_AUTO)
+                glpk.glp_adv_basis(self._wild, 0)
             glpk.glp_simplex(self._wild, self._presolving)
-            glpk.glp_simplex(self._wild, self._parameters)
+            glpk.glp_simplex(self._wild, second)
             if glpk.glp_get_status(self._wild) == glpk.GLP_OPT:
                 break
         else:
             where = "a model that grows on its own medium" if problem.medium is None else "a medium that feeds it"
-            do = "check the model's objective and exchange bounds, or raise `time_limit`"
             what = f"flux balance analysis: {problem.wild_type} has no optimal growth"
-            raise DataError(what, expected=where, do=do)
+            raise DataError(what, expected=where, do="check the objective and exchange bounds, or raise `time_limit`")
 
     def solve(self, blocked: NDArray[np.int64]) -> Solution:
         """Return the optimum with some reactions held at zero flux, or within their limits at some activity.
