@@ -144,8 +144,8 @@ def _by_gene(found: Attributed, strains: Strains, cell: CellGraph) -> pd.DataFra
     parts = [own.assign(gene=own["node"]), shared, others.assign(gene=-1)]
     table = pd.concat([part for part in parts if len(part)] or parts)
     alone = changed.drop_duplicates("strain", keep=False).set_index("strain")["gene"]
-    gene = table["gene"].where(table["gene"] >= 0, table["strain"].map(alone)).fillna(-1).astype(int)
-    return table.assign(name=[TOGETHER if i < 0 else _called(cell.genes, cell.genes.names[i]) for i in gene])
+    gene = pd.Series(np.where(table["gene"] >= 0, table["gene"], table["strain"].map(alone))).fillna(-1)
+    return table.assign(name=[TOGETHER if i < 0 else _called(cell.genes, cell.genes.names[int(i)]) for i in gene])
 
 
 def _called(genes: Vocabulary, name: str) -> str:
