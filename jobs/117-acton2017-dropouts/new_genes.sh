@@ -1,5 +1,5 @@
 #!/bin/bash
-# Acton 2017 yeast deletions in dropout media and on glycerol, new groups of genes; the kernel ridge is not beaten
+# Acton 2017 yeast deletions in dropout media and on glycerol, new groups of genes
 # Rendered by `dglcell job render conf/117-acton2017-dropouts/new_genes.yaml`: edit the `slurm` section of the experiment, not this script.
 # Submit it from the folder that this path starts in, with `dglcell job submit`, or after `mkdir -p slurm` with sbatch.
 # It runs in the environment of the shell that submits it, which has to be active there; or say in `slurm.setup` how to

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Acton 2017 yeast deletions, new groups of genes; messages over the wild type's graph, as good as own graphs
+# Acton 2017 yeast deletions, new groups of genes; messages over the wild type's graph
 # Rendered by `dglcell job render conf/117-acton2017-dropouts/new_genes_wild_type.yaml`: edit the `slurm` section of the experiment, not this script.
 # Submit it from the folder that this path starts in, with `dglcell job submit`, or after `mkdir -p slurm` with sbatch.
 # It runs in the environment of the shell that submits it, which has to be active there; or say in `slurm.setup` how to

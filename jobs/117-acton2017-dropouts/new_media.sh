@@ -1,5 +1,5 @@
 #!/bin/bash
-# Acton 2017 yeast deletions in dropout media and on glycerol, a medium left out; best without messages
+# Acton 2017 yeast deletions in dropout media and on glycerol, a medium left out
 # Rendered by `dglcell job render conf/117-acton2017-dropouts/new_media.yaml`: edit the `slurm` section of the experiment, not this script.
 # Submit it from the folder that this path starts in, with `dglcell job submit`, or after `mkdir -p slurm` with sbatch.
 # It runs in the environment of the shell that submits it, which has to be active there; or say in `slurm.setup` how to

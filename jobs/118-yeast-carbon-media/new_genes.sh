@@ -1,5 +1,5 @@
 #!/bin/bash
-# Steinmetz 2002 and Qian 2012 yeast deletions in carbon sources, new groups of genes; messages help much
+# Steinmetz 2002 and Qian 2012 yeast deletions in carbon sources, new groups of genes
 # Rendered by `dglcell job render conf/118-yeast-carbon-media/new_genes.yaml`: edit the `slurm` section of the experiment, not this script.
 # Submit it from the folder that this path starts in, with `dglcell job submit`, or after `mkdir -p slurm` with sbatch.
 # It runs in the environment of the shell that submits it, which has to be active there; or say in `slurm.setup` how to

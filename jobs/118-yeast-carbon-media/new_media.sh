@@ -1,5 +1,5 @@
 #!/bin/bash
-# Steinmetz 2002 and Qian 2012 yeast deletions in carbon sources, a medium left out; other media say nearly all
+# Steinmetz 2002 and Qian 2012 yeast deletions in carbon sources, a medium left out
 # Rendered by `dglcell job render conf/118-yeast-carbon-media/new_media.yaml`: edit the `slurm` section of the experiment, not this script.
 # Submit it from the folder that this path starts in, with `dglcell job submit`, or after `mkdir -p slurm` with sbatch.
 # It runs in the environment of the shell that submits it, which has to be active there; or say in `slurm.setup` how to
