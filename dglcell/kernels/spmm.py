@@ -192,9 +192,9 @@ def triton_works(device_type: str) -> bool:
     ends = number * 7919 % COMPARED_NODES, number.square() % COMPARED_NODES  # some nodes have many in-edges, some none
     weight = (number % 7 + 1) / 7
     relation = ResidentRelation(("gene", "compared", "gene"), *ends, COMPARED_NODES, COMPARED_NODES, weight)
-    x = torch.arange(COMPARED_NODES * COMPARED_COLUMNS, device=device_type).sin().view(-1, COMPARED_COLUMNS)
     try:
-        what = next((str(dtype)[6:] for dtype in TOLERANCES if not _equals_csr(relation, x.to(dtype))), None)
+        with torch.inference_mode(False), torch.enable_grad():  # a prediction may be the first to ask
+            what = next((str(dtype)[6:] for dtype in TOLERANCES if not _equals_csr(relation, dtype)), None)
         what = None if what is None else f"a sum in {what} differs"
     except Exception as error:  # compilers fail in ways of their own
         what = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -203,15 +203,17 @@ def triton_works(device_type: str) -> bool:
     return what is None
 
 
-def _equals_csr(relation: ResidentRelation, x: Tensor) -> bool:
+def _equals_csr(relation: ResidentRelation, dtype: torch.dtype) -> bool:
     """Return whether a product and its gradient in Triton equal those of torch to rounding."""
+    number = torch.arange(COMPARED_NODES * COMPARED_COLUMNS, device=relation.src.device)
+    x = number.sin().view(-1, COMPARED_COLUMNS).to(dtype)
     found: list[Tensor] = []
     right: list[Tensor] = []
     for kernel, results in (("triton", found), ("csr", right)):
         leaf = x.clone().requires_grad_()
         y = KERNELS[kernel](relation, leaf, True)
         results += [y.detach().float(), torch.autograd.grad(y, leaf, x)[0].float()]
-    limit = TOLERANCES[x.dtype]
+    limit = TOLERANCES[dtype]
     return all(bool(((a - b).abs().max() <= limit * b.abs().max()).cpu()) for a, b in zip(found, right, strict=True))
 
 
