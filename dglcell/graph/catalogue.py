@@ -43,7 +43,6 @@ class NetworkConfig:
     not_within: str = ""  # table with genes in its first two columns; pairs of two of them are left out
     weight: str | None = None  # column of edge weights
     channels: list[str] = field(default_factory=list)  # score columns; each becomes a relation, `name_column`
-    relation_column: str | None = None  # column whose values split the table into relations, `name_value`
     min_weight: float | None = None  # smallest weight of a row that is kept; null: all, and for channels those above 0
     use_weights: bool = False  # true: weights become edge weights; false: they only decide which rows are kept
     directed: bool | None = None  # the first column acts on the second one; null: false
@@ -62,11 +61,11 @@ class NetworkConfig:
         if len(self.columns) != 2:
             expected = "names from the header, or positions such as ['0', '1']"
             raise ConfigError(f"`{key}.columns` must name two columns", got=list(self.columns), expected=expected)
-        for name in ("weight", "channels", "relation_column"):
+        for name in ("weight", "channels"):
             if self.layout == GROUPS and (own := getattr(self, name)):
                 raise ConfigError(f"`{key}.{name}` does not apply to `layout: {self.layout}`", got=own)
-        if self.channels and (self.relation_column or self.weight):
-            raise ConfigError(f"`{key}.channels` excludes `weight` and `relation_column`", do="leave one of them out")
+        if self.channels and self.weight:
+            raise ConfigError(f"`{key}.channels` excludes `weight`", do="leave one of them out")
         for name, value in (("min_weight", self.min_weight is not None), ("use_weights", self.use_weights)):
             if value and not (self.weight or self.channels):
                 raise ConfigError(f"`{key}.{name}` needs weights", expected="their columns, in `weight` or `channels`")
@@ -76,8 +75,7 @@ class NetworkConfig:
 
     def requested_columns(self) -> list[str]:
         """Return every column that will be read."""
-        single = [column for column in (self.weight, self.relation_column) if column]
-        return [*self.columns, *self.channels, *single, *self.where]
+        return [*self.columns, *self.channels, *filter(None, [self.weight]), *self.where]
 
 
 @dataclass(frozen=True)
@@ -141,7 +139,7 @@ class NamedTable:
 def named_table(config: NetworkConfig, key: str) -> NamedTable:
     """Fill in every key of a network that is left at its default from its source.
 
-    A weight or relation column that the user gives replaces the source's channels, and channels replace its columns.
+    A weight column that the user gives replaces the source's channels, and channels replace its weight.
     With a path that the user gives, the source's hash is not expected.
     """
     sha256 = config.sha256.lower() if config.sha256 else None
@@ -152,10 +150,10 @@ def named_table(config: NetworkConfig, key: str) -> NamedTable:
     defaults = vars(NetworkConfig())
     own = {name: value for name, value in vars(config).items() if value != defaults[name]}
     table, file = source.table, source.file
-    if own.keys() & {"weight", "relation_column"}:
+    if "weight" in own:
         table = replace(table, channels=[])
     if "channels" in own:
-        table = replace(table, weight=None, relation_column=None)
+        table = replace(table, weight=None)
     if config.path:
         file = PublishedFile(config.path, sha256=sha256)
     elif sha256:

@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 
-from dglcell.checks import Count, check_values, must, one_of
+from dglcell.checks import check_values, must, one_of
 from dglcell.errors import ConfigError, GraphError
 from dglcell.files.atomic import atomic_directory, find_raw, sha256_file
 from dglcell.files.untrusted import Sha256, UnreadableError, check_fields, read_json, read_npz
 from dglcell.graph.catalogue import GENE_SETS, NamedTable, NetworkConfig, named_table
 from dglcell.graph.cell_graph import SCHEMA_VERSION, CellGraph, Edges, Rule
 from dglcell.graph.gene_space import SimilarityConfig, similar_relations
-from dglcell.graph.metabolism import CURRENCY_DEGREE, DERIVED, Currency, MediaChanges, Metabolism, derived_edges
+from dglcell.graph.metabolism import DERIVED, MediaChanges, Metabolism, derived_edges
 from dglcell.graph.names import add_names, read_names, refuse_names, warn_of_strangers
 from dglcell.graph.networks import Network, network_edges, read_network
 from dglcell.graph.schema import (
@@ -60,8 +60,6 @@ class CellConfig:
     lose_blocked: bool = False  # strains also lose reactions that carry no flux at steady state once others are lost
     derived: Derived = field(default_factory=list)  # relations that are computed from the model alone
     similarity: SimilarityConfig | None = None  # weighted edges between genes with similar neighbours, sets or vectors
-    currency_degree: Count = CURRENCY_DEGREE  # a metabolite of more reactions makes no metabolic neighbours
-    currency: list[str] = field(default_factory=list)  # if not empty: only these metabolites make no such neighbours
     media: MediaChanges = field(default_factory=dict)  # medium → exchange reaction → largest uptake, in mmol/gDW/h
     genes: str = UNION  # union (model, networks) | model | a gene set of the catalogue | path of a list, .gff or .tab
     more_genes: str | None = None  # genes beside these: path of a list, or TABLE:COLUMN of a text table
@@ -97,7 +95,7 @@ class CellConfig:
                 what = f"`{where}.source: {table.config.source}` calls genes by their standard names"
                 expected = f"`{key}.aliases`, which leads from these to systematic names"
                 raise ConfigError(what, expected=expected, do=f"e.g. `{key}.aliases: sgd_r64_4_1`")
-            if not table.config.channels and not table.config.relation_column:
+            if not table.config.channels:
                 check_relation_name(name, where=where)
 
     def tables(self, key: str = "cell") -> dict[str, NamedTable]:
@@ -202,9 +200,8 @@ def _of_metabolism(
         relations = {CATALYSES: inside, CATALYSED_BY: inside.reversed()}
         relations |= {CONVERTS: converts, CONVERTED_BY: converts.reversed()}
     parts = [(relation, edges, "the metabolic model") for relation, edges in relations.items()]
-    currency = Currency(config.currency_degree, tuple(config.currency))
     for name in config.derived:
-        src, dst = index[derived_edges(name, metabolism, currency)]
+        src, dst = index[derived_edges(name, metabolism)]
         if not len(src):
             got = f"metabolic model '{metabolism.name}' with {len(metabolism.genes):,} genes"
             raise GraphError(f"derived relation '{name}' has no edges", got=got, do=f"take '{name}' out of `derived`")

@@ -311,39 +311,23 @@ CURRENCY_SPECIES = frozenset(f"{_IDENTIFIERS},{_NAMES}".split(","))
 """These metabolites carry protons, water, gases, phosphate, energy and electrons in models of every size."""
 
 
-@dataclass(frozen=True)
-class Currency:
-    """Define which metabolites do not make two reactions neighbours."""
-
-    degree: int = CURRENCY_DEGREE  #: a metabolite of more reactions than this is currency
-    #: if not empty, exactly these metabolites are currency and ``degree`` is not used
-    metabolites: tuple[str, ...] = ()
-
-    def mask(self, metabolism: Metabolism) -> NDArray[np.bool_]:
-        """Return which metabolites are currency, [N metabolites] bool; a ``GraphError`` names one that is unknown."""
-        vocabulary = metabolism.metabolites
-        mask = np.zeros(len(vocabulary), dtype=bool)
-        if self.metabolites:
-            mask[[vocabulary.index(name) for name in self.metabolites]] = True
-            return mask
-        degree = _stoichiometric(metabolism).sum(axis=0)
-        titles = metabolism.titles[METABOLITE]
-        called = [titles.get(name, name) for name in vocabulary.names]
-        columns = (vocabulary.names, called, metabolism.compartments)
-        known = [
-            identifier.removesuffix(f"_{compartment}").lower() in CURRENCY_SPECIES or name.lower() in CURRENCY_SPECIES
-            for identifier, name, compartment in zip(*columns, strict=True)
-        ]
-        return (degree > self.degree) | np.array(known, dtype=bool)
+def is_currency(metabolism: Metabolism) -> NDArray[np.bool_]:
+    """Return which metabolites do not make two reactions neighbours, [N metabolites] bool."""
+    degree, titles = _stoichiometric(metabolism).sum(axis=0), metabolism.titles[METABOLITE]
+    known = [
+        not CURRENCY_SPECIES.isdisjoint((name.removesuffix(f"_{of}").lower(), titles.get(name, name).lower()))
+        for name, of in zip(metabolism.metabolites.names, metabolism.compartments, strict=True)
+    ]
+    return (degree > CURRENCY_DEGREE) | np.array(known, dtype=bool)
 
 
-def shares_complex(metabolism: Metabolism, currency: Currency) -> csr_array:
+def shares_complex(metabolism: Metabolism) -> csr_array:
     """Relate genes that are subunits of one enzyme complex."""
     membership = _incidence(metabolism.catalyses, (len(metabolism.genes), len(metabolism.reactions)))
     return _without_diagonal(membership @ membership.T)
 
 
-def isoenzyme(metabolism: Metabolism, currency: Currency) -> csr_array:
+def isoenzyme(metabolism: Metabolism) -> csr_array:
     """Relate genes of different complexes of one reaction that share no complex of that reaction."""
     import pandas as pd
 
@@ -356,9 +340,9 @@ def isoenzyme(metabolism: Metabolism, currency: Currency) -> csr_array:
     return _incidence(apart[["gene_x", "gene_y"]].to_numpy().T, (len(metabolism.genes),) * 2)
 
 
-def metabolic_neighbour(metabolism: Metabolism, currency: Currency) -> csr_array:
+def metabolic_neighbour(metabolism: Metabolism) -> csr_array:
     """Relate genes of two different reactions that share a metabolite which is not currency."""
-    substances = _stoichiometric(metabolism)[:, ~currency.mask(metabolism)]
+    substances = _stoichiometric(metabolism)[:, ~is_currency(metabolism)]
     adjacent = _without_diagonal(substances @ substances.T)
     gene, node = metabolism.catalyses
     edges = np.stack([gene, metabolism.model_reaction_of[node]])
@@ -366,7 +350,7 @@ def metabolic_neighbour(metabolism: Metabolism, currency: Currency) -> csr_array
     return _without_diagonal(catalysed @ adjacent @ catalysed.T)
 
 
-DERIVED: dict[str, Callable[[Metabolism, Currency], csr_array]] = {
+DERIVED: dict[str, Callable[[Metabolism], csr_array]] = {
     "shares_complex": shares_complex,
     "isoenzyme": isoenzyme,
     "metabolic_neighbour": metabolic_neighbour,
@@ -375,9 +359,9 @@ DERIVED: dict[str, Callable[[Metabolism, Currency], csr_array]] = {
 where two genes are related."""
 
 
-def derived_edges(name: str, metabolism: Metabolism, currency: Currency | None = None) -> NDArray[np.int64]:
+def derived_edges(name: str, metabolism: Metabolism) -> NDArray[np.int64]:
     """Return the edges of a relation of `DERIVED`, gene indices [2, E], in both directions and without self-loops."""
-    return np.stack(DERIVED[name](metabolism, currency or Currency()).nonzero()).astype(np.int64)
+    return np.stack(DERIVED[name](metabolism).nonzero()).astype(np.int64)
 
 
 def _stoichiometric(metabolism: Metabolism) -> csr_array:

@@ -105,23 +105,17 @@ def _split(
     name: str, config: NetworkConfig, table: EdgeTable, pairs: int
 ) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np.float32] | None]]:
     """Yield (relation name, which of the pairs, their edge weights or None) for each relation of the table."""
-    every = np.arange(pairs, dtype=np.int64)
-    groups: list[tuple[str, NDArray[np.int64], str | None]] = [(name, every, config.weight)]
-    if config.channels:
-        groups = [(f"{name}_{table.labels[column]}", every, column) for column in config.channels]
-    elif config.relation_column:
-        kinds, rows = table.text(config.relation_column)
-        groups = [(f"{name}_{of}", np.flatnonzero(rows == kind), config.weight) for kind, of in enumerate(kinds)]
-    for relation, rows, column in groups:
-        if column is None:
-            yield relation, rows, None
-            continue
-        weight = table.number(column)[rows]
+    if not config.channels and config.weight is None:
+        yield name, np.arange(pairs, dtype=np.int64), None
+        return
+    columns = {f"{name}_{table.labels[column]}": column for column in config.channels} or {name: config.weight or ""}
+    for relation, column in columns.items():
+        weight = table.number(column)
         if config.min_weight is not None:
-            kept = weight >= config.min_weight
+            kept = np.flatnonzero(weight >= config.min_weight)
         else:
-            kept = weight > 0 if config.channels else np.ones(len(rows), dtype=bool)
-        yield relation, rows[kept], weight[kept].astype(np.float32) if config.use_weights else None
+            kept = np.flatnonzero(weight > 0) if config.channels else np.arange(pairs, dtype=np.int64)
+        yield relation, kept, weight[kept].astype(np.float32) if config.use_weights else None
 
 
 def network_edges(network: Network, genes: Vocabulary, key: str) -> tuple[dict[str, Edges], dict[str, Any]]:

@@ -15,7 +15,7 @@ from dglcell.graph.catalogue import NetworkConfig
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.graph.describe import describe
-from dglcell.graph.metabolism import DERIVED, Currency, Metabolism, derived_edges, enzyme_complexes
+from dglcell.graph.metabolism import DERIVED, Metabolism, derived_edges, enzyme_complexes, is_currency
 from dglcell.graph.schema import (
     CATALYSED_BY,
     CATALYSES,
@@ -137,7 +137,6 @@ NET = {"path": "n.csv", "columns": ["a", "b"]}
         ({"networks": {"train": NET}}, "the relation name 'train' is taken"),
         ({"model": "mini", "genes": "all"}, "`cell.genes` is neither a choice nor a file"),
         ({"networks": {"net": NET}}, "raw file 'n.csv' not found"),
-        ({"model": "mini", "derived": ["metabolic_neighbour"], "currency": ["atp"]}, "unknown name 'atp'"),
     ],
 )
 def test_bad_configurations(keys: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -191,8 +190,8 @@ def test_cells_become_tables_of_names(small: CellGraph) -> None:
     assert frame.weight.tolist()[1:] == [2.0, 0.5]
 
 
-def pairs(name: str, metabolism: Metabolism, currency: Currency | None = None) -> set[tuple[str, str]]:
-    src, dst = derived_edges(name, metabolism, currency)
+def pairs(name: str, metabolism: Metabolism) -> set[tuple[str, str]]:
+    src, dst = derived_edges(name, metabolism)
     edges = list(zip(src.tolist(), dst.tolist(), strict=True))
     assert len(set(edges)) == len(edges)
     assert {(b, a) for a, b in edges} == set(edges)
@@ -200,29 +199,20 @@ def pairs(name: str, metabolism: Metabolism, currency: Currency | None = None) -
     return {(names[a], names[b]) for a, b in edges if a < b}
 
 
-def test_currency_joins_nothing(toy: cobra.Model) -> None:
-    metabolism = Metabolism.from_model(toy)
-    only_r1_r2 = Currency(metabolites=("a_c", "c_c", "b_c"))
-    assert ("g1", "g4") in pairs("metabolic_neighbour", metabolism, only_r1_r2), "joined by ATP alone"
-    assert ("g1", "g7") not in pairs("metabolic_neighbour", metabolism, only_r1_r2)
-    assert not pairs("metabolic_neighbour", metabolism, Currency(metabolites=metabolism.metabolites.names))
+def test_currency_by_name_and_by_degree(textbook: Metabolism, monkeypatch: pytest.MonkeyPatch) -> None:
+    def chosen() -> set[str]:
+        return {textbook.metabolites.names[i] for i in np.flatnonzero(is_currency(textbook))}
 
-
-def test_currency_by_name_and_by_degree(textbook: Metabolism) -> None:
-    def chosen(currency: Currency) -> set[str]:
-        return {textbook.metabolites.names[i] for i in np.flatnonzero(currency.mask(textbook))}
-
-    by_name = chosen(Currency())
+    by_name = chosen()
     assert {"h_c", "h_e", "h2o_c", "atp_c", "nadh_c", "coa_c", "pi_c"} <= by_name
     assert not by_name & {"pyr_c", "pep_c", "accoa_c", "q8_c", "glu__L_c"}
-    assert chosen(Currency(degree=10)) - by_name == {"pyr_c"}
-    with pytest.raises(GraphError, match="unknown name 'atp'"):
-        Currency(metabolites=("atp",)).mask(textbook)
+    monkeypatch.setattr("dglcell.graph.metabolism.CURRENCY_DEGREE", 10)
+    assert chosen() - by_name == {"pyr_c"}
 
 
 def test_textbook_against_the_cobra_model(textbook: Metabolism) -> None:
     model = cobra.io.load_model("textbook")
-    currency = {textbook.metabolites.names[i] for i in np.flatnonzero(Currency().mask(textbook))}
+    currency = {textbook.metabolites.names[i] for i in np.flatnonzero(is_currency(textbook))}
     complexes = {r.id: enzyme_complexes(r.gpr) for r in model.reactions}
     expected: dict[str, set[tuple[str, str]]] = {name: set() for name in DERIVED}
     for terms in complexes.values():

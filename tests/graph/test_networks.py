@@ -132,15 +132,6 @@ def test_channels_are_relations_of_what_exceeds_zero_or_the_threshold(write: Wri
     assert weights(high) == {("YA", "YB"): 900, ("YB", "YA"): 900}
 
 
-def test_a_column_can_name_the_relations(write: Write) -> None:
-    path = write("n.csv", "a,b,mode\nYA,YB,binding\nYC,YD,ptmod\nYB,YA,ptmod\n")
-    edges = relations(path, relation_column="mode", directed=True)[0]
-    assert {name: named(e) for name, e in edges.items()} == {
-        "net_binding": {("YA", "YB")},
-        "net_ptmod": {("YB", "YA"), ("YC", "YD")},
-    }
-
-
 def test_unknown_and_ambiguous_names_are_counted_and_dropped(write: Write) -> None:
     aliases = AliasTable({"twin": ("YA", "YB")})
     path = write("n.csv", "a,b\nYA,YB\nYA,nobody\ntwin,YB\nnobody,twin\n")
@@ -166,8 +157,8 @@ REFUSED: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     ),
     **{
         value: (
-            f"a,b,mode\nYA,YB,{value}\n",
-            {"relation_column": "mode"},
+            f"a,b,{value}\nYA,YB,1\n",
+            {"channels": [value]},
             (f"network 'net' (n.csv): 'net_{value}' cannot name a relation",),
         )
         for value in ("TRAPP complex", "Binding", "é")
@@ -219,7 +210,7 @@ def test_bytes_that_are_no_text_matter_only_in_columns_that_are_read(tmp_path: P
     path.write_bytes(b"a\tb\tauthor\nYA\tYB\tM\xfcller\n")
     assert len(relations(str(path))[0]["net"]) == 2
     with pytest.raises(GraphError, match=r"'n.tsv' cannot be read to its end\n.*not UTF-8 in column 'author'"):
-        relations(str(path), relation_column="author")
+        relations(str(path), weight="author")
 
 
 @pytest.mark.parametrize(
