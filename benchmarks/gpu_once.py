@@ -50,6 +50,8 @@ from dglcell.optimizers import OptimizerConfig, make_optimizer
 LIMITS = {"smoke": 90, "steps": 150, "large": 90, "pairwise": 120, "small": 60, "predict": 60, "tests": 400}
 """Stages, and the seconds that each may take."""
 
+TESTS = ["tests/gpu", "tests/kernels/test_spmm.py", "tests/models/test_oracle.py"]
+
 ROUNDS, MORE_ROUNDS, ROUND_SECONDS, NOISY = 5, 5, 0.25, 0.05
 SHARED = {"hidden": 64, "layers": 3, "conv": "gin", "metabolism": False, "dropout": 0.0, "local_heads": 8}
 MODELS: dict[str, dict[str, Any]] = {
@@ -72,7 +74,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--tiny", action="store_true", help="tiny cells and no limits of time, for a rehearsal")
     parser.add_argument("--only", nargs="+", choices=list(LIMITS), metavar="STAGE", help=", ".join(LIMITS))
-    parser.add_argument("--tests", nargs="+", default=["tests/gpu", "tests/kernels/test_spmm.py"], help="of `tests`")
+    parser.add_argument("--tests", nargs="+", default=TESTS, help="of `tests`")
     parser.add_argument("--stage", help=argparse.SUPPRESS)
     options = parser.parse_args(words)
     if options.stage:

@@ -171,11 +171,17 @@ class ResidentRelation(nn.Module):
         starts, columns, weight = self.index_tensors(transposed=transposed)
         shape = (self.num_src, self.num_dst) if transposed else (self.num_dst, self.num_src)
         if not weighted or weight is None:
-            return sparse_matrix(starts, columns, torch.ones(len(columns), dtype=dtype, device=columns.device), shape)
-        values = weight.to(dtype)
-        if dtype.itemsize < 4 and not torch.equal(values.to(weight.dtype), weight):
-            values = weight.float()
-        return sparse_matrix(starts, columns, values, shape)
+            values = torch.ones(len(columns), dtype=dtype, device=columns.device)
+        else:
+            values = weight.to(dtype)
+            if dtype.itemsize < 4 and not torch.equal(values.to(weight.dtype), weight):
+                values = weight.float()
+        if len(columns) <= shape[0] * shape[1]:
+            return sparse_matrix(starts, columns, values, shape)
+        # cuSPARSE refuses more edges than a matrix has places, so multi-edges are summed.
+        rows = torch.repeat_interleave(starts.diff())
+        values = values.to(torch.promote_types(dtype, torch.float32))
+        return values.new_zeros(shape).index_put_((rows, columns), values, accumulate=True).to_sparse_csr()
 
     @_made_once
     def compact(self, weights_dtype: torch.dtype | None, *, transposed: bool) -> CompactEdges:

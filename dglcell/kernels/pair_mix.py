@@ -167,7 +167,7 @@ def _tile(strains: int, dtype: torch.dtype, *, backward: bool) -> Tile:
     size = tile_of(strains, dtype, backward=backward).strains
     if dtype == torch.float32:
         return Tile(size, 8 if backward else 4, stages=2)
-    return Tile(size, 4 if backward else 2, stages=2)
+    return Tile(size, 4, stages=3) if backward else Tile(size, 2, stages=2)
 
 
 class _Launch:

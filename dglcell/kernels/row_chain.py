@@ -96,7 +96,7 @@ def tile_of(strains: int, dtype: torch.dtype, *, backward: bool, products: int =
     size = min((32, 16), key=lambda size: -(-strains // size) * size)
     if dtype == torch.float32:
         return Tile(16 if backward else size, 8, stages=3 if products < 3 else 1)
-    return Tile(size, 4 if products < 3 else 8) if backward else Tile(size, 4, stages=1, registers=80)
+    return Tile(size, 4, stages=3 if products < 3 else 2) if backward else Tile(size, 4, stages=1, registers=80)
 
 
 def runs_on(device: torch.device) -> bool:
