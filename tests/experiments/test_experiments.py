@@ -6,7 +6,7 @@ import functools
 import gzip
 import itertools
 import json
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -135,6 +135,14 @@ def guides(raw: Path, numbers: np.random.Generator) -> Iterator[tuple[str, str]]
         sequence = sequence[:place] + ("A" if sequence[place] != "A" else "C") + sequence[place + 1 :]
         table += f"g{number},{gene},{gene},1,7,Single,,{sequence},{numbers.uniform():.3f},0.01\n"
     yield "ecoli/mathis2020_crispri", table
+    yield from relatives(["b0008", "b0114", "b9999"])
+
+
+def relatives(genes: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the tables of genes that are neighbours, each of the next one, and of one family."""
+    near = "".join(f"{gene},{other},1\n" for gene, other in itertools.pairwise(genes))
+    yield "networks/ecoli_k12_neighbours", "gene_a,gene_b,places\n" + near
+    yield "genes/ecoli_k12_families", "gene,family\n" + "".join(f"{gene},x\n" for gene in genes)
 
 
 def media(raw: Path, numbers: np.random.Generator) -> Iterator[tuple[str, str]]:
@@ -148,12 +156,9 @@ def media(raw: Path, numbers: np.random.Generator) -> Iterator[tuple[str, str]]:
 def deletions(raw: Path, numbers: np.random.Generator) -> Iterator[tuple[str, str]]:
     """Yield the tables of deletions in three media, neighbours and families, with genes of the core model."""
     genes = [f"b0{number}" for number in (720, 721, 722, 723, 724, 726, 727, 728)]
-    pairs = [*itertools.pairwise(genes)]
-    grown = "".join(f"x,{gene}," + ",".join(f"{x:.3f}" for x in numbers.uniform(size=3)) + "\n" for gene, _ in pairs)
+    grown = "".join(f"x,{gene}," + ",".join(f"{x:.3f}" for x in numbers.uniform(size=3)) + "\n" for gene in genes[:-1])
     yield "ecoli/baba2006_keio", "gene,b_number,lb_22h,mops_24h,mops_48h\n" + grown
-    near = "".join(f"{gene},{other},1\n" for gene, other in pairs)
-    yield "networks/ecoli_k12_neighbours", "gene_a,gene_b,places\n" + near
-    yield "genes/ecoli_k12_families", "gene,family\n" + "".join(f"{gene},x\n" for gene, _ in pairs)
+    yield from relatives(genes)
 
 
 def alleles(raw: Path, numbers: np.random.Generator) -> Iterator[tuple[str, str]]:
@@ -170,6 +175,7 @@ def alleles(raw: Path, numbers: np.random.Generator) -> Iterator[tuple[str, str]
     ("name", "tables", "left_out"),
     [
         ("110-mathis2020-crispri/random", guides, ("data", "split")),
+        ("110-mathis2020-crispri/hetero_random_wild_type", guides, ("data", "split")),
         ("112-faure2023-media/ten_fold", media, ("data", "split")),
         ("111-baba2006-keio/new_genes", deletions, ("data",)),
         ("114-smf-alleles/new_alleles", alleles, ("split.fractions",)),
@@ -191,8 +197,9 @@ def test_strains_with_covariates_and_activities_train(
     config = load_config(path, [*overrides, *(key for key in ONE_STEP if not key.startswith(left_out))])
     if tables is deletions:  # on the core model, with two carbon sources in place of LB and MOPS
         config.cell.media["lb_22h"] = {"EX_glc__D_e": 0, "EX_ac_e": 10}
-        config.cell.networks["neighbours"].path = str(raw / "networks/ecoli_k12_neighbours.csv.gz")
-        config.cell.networks["family"].path = str(raw / "genes/ecoli_k12_families.csv.gz")
+    for network, file in (("neighbours", "networks/ecoli_k12_neighbours"), ("family", "genes/ecoli_k12_families")):
+        if network in config.cell.networks:
+            config.cell.networks[network].path = str(raw / f"{file}.csv.gz")
     result = train(config)
     assert {row.part for row in result.rows} == {"validation", "test"}
     assert all(np.isfinite(row.metrics["mae"]) for row in result.rows)
