@@ -24,17 +24,17 @@ def pages(root: Path, experiments: list[tuple[str, Config]]) -> dict[str, str]:
     models: set[str] = set()
     for page, config in experiments:
         record = committed(root).get(config.experiment.name)
-        rows = _rows(page, config, record) if record else []
-        if not rows:
+        row = _row(page, config, record) if record else None
+        if row is None:
             missing.append(f"[{code(config.experiment.name)}](_generated/experiments/{page}.md)")
         elif config.data.source.name != "insilico":
-            measured += [(row[0], "measured", *row[1:]) for row in rows]
+            measured.append((row[0], "measured", *row[1:]))
         else:
             model = str(config.data.source.insilico.model)
             if model not in models:
                 models.add(model)
                 computed.append((f"**{model}**", "computed", "all", "1.000", *["–"] * 4, "FBA itself", "–", "–"))
-            computed += [(row[0], "computed", *row[1:]) for row in rows]
+            computed.append((row[0], "computed", *row[1:]))
     return {
         "parts/results.md": block("{rst-class} sortable", "") + "\n" + table(HEADER, measured + computed, ALIGN),
         "parts/graphs.md": table(GRAPHS, _graphs(root, experiments), "llrrrrrr"),
@@ -50,45 +50,33 @@ def _graphs(root: Path, experiments: list[tuple[str, Config]]) -> list[tuple[str
         record, other = committed(root).get(name), committed(root).get(name + WILD_TYPE)
         if record is None or other is None:
             continue
-        # Over all media together r mostly says in which medium all strains grow well.
-        metric = "pearson_within" if any("pearson_within" in score.metrics for score in record.scores) else "pearson"
-        models = record.by_model(metric=metric)
-        own, wild, without = (
-            next(iter(models.values())),
-            next(iter(other.by_model(metric=metric).values())),
-            models[WITHOUT],
-        )
+        models, others = record.by_model(), other.by_model()
+        own, wild, without = next(iter(models.values())), next(iter(others.values())), models[WITHOUT]
         link = f"[{code(name)}](_generated/experiments/{page}.md)"
         differences = (as_text(interval(own, theirs)) for theirs in (wild, without))
-        found.append((link, TITLES[metric], *map(mean, (own, wild, without)), *differences, str(len(own))))
+        found.append((link, TITLES[record.metric], *map(mean, (own, wild, without)), *differences, str(len(own))))
     return found
 
 
-def _rows(page: str, config: Config, record: Record) -> list[tuple[str, ...]]:
-    """A row for each part of the test strains with scores of its own, else one for all of them."""
-    places = [place for place in record.places if place] or [""]
-    found = []
-    for place in places:
-        one = Comparison.of(record, place)
-        if one is None:
-            continue
-        together = one.together if one.together.keys() >= one.own.keys() else {}
-        kind = "average precision, " if record.metric == "average_precision" else ""
-        found.append(
-            (
-                f"[{code(config.experiment.name)}](_generated/experiments/{page}.md)",
-                f"{kind}{config.split.kind}{f', {code(place)}' if place else ''}",
-                _bold(one.own, one.theirs),
-                mean(one.theirs),
-                as_text(interval(one.own, one.theirs)),
-                _bold(together, one.theirs) if together else "–",
-                mean(one.without) if one.without else "–",
-                code(one.model),
-                one.baseline,
-                str(len(one.own)),
-            )
-        )
-    return found
+def _row(page: str, config: Config, record: Record) -> tuple[str, ...] | None:
+    """A row where there are a score of a network and one of a baseline."""
+    one = Comparison.of(record)
+    if one is None:
+        return None
+    together = one.together if one.together.keys() >= one.own.keys() else {}
+    kind = "" if record.metric == "pearson" else f"{TITLES[record.metric]}, "
+    return (
+        f"[{code(config.experiment.name)}](_generated/experiments/{page}.md)",
+        f"{kind}{config.split.kind}",
+        _bold(one.own, one.theirs),
+        mean(one.theirs),
+        as_text(interval(one.own, one.theirs)),
+        _bold(together, one.theirs) if together else "–",
+        mean(one.without) if one.without else "–",
+        code(one.model),
+        one.baseline,
+        str(len(one.own)),
+    )
 
 
 def _bold(own: dict[int, float], theirs: dict[int, float]) -> str:

@@ -55,21 +55,20 @@ class Record:
 
     @property
     def metric(self) -> str:
-        """The measure that pages show: of classes the average precision."""
-        of_classes = any("average_precision" in score.metrics for score in self.scores)
-        return "average_precision" if of_classes else "pearson"
+        """The measure that pages show: of classes the average precision, and of strains in media r within a medium.
 
-    @property
-    def places(self) -> list[str]:
-        """Parts of the test strains that have scores of their own; the empty name is for all strains."""
-        return list(dict.fromkeys(score.where for score in self.scores))
+        Over all media r says mostly in which medium all strains grow well.
+        """
+        measured = {metric for score in self.scores for metric in score.metrics}
+        in_media = "pearson_within" in measured and any(score.where for score in self.scores)
+        return "average_precision" if "average_precision" in measured else "pearson_within" if in_media else "pearson"
 
-    def by_model(self, where: str = "", metric: str | None = None) -> dict[str, dict[int, float]]:
-        """Model → seed → its score; the experiment's own model is the first."""
+    def by_model(self) -> dict[str, dict[int, float]]:
+        """Model → seed → its score of all test strains; the experiment's own model is the first."""
         found: dict[str, dict[int, float]] = {}
         for score in sorted(self.scores, key=lambda score: score.is_baseline):
-            value = score.metrics.get(metric or self.metric)
-            if score.where == where and value is not None:
+            value = score.metrics.get(self.metric)
+            if not score.where and value is not None:
                 found.setdefault(score.model, {})[score.seed] = value
         return found
 
@@ -86,9 +85,9 @@ class Comparison:
     together: dict[int, float]  # of the network and a baseline; not in draws with too few validation strains
 
     @classmethod
-    def of(cls, record: Record, where: str = "") -> Comparison | None:
+    def of(cls, record: Record) -> Comparison | None:
         """None where there is no score of a model and a baseline."""
-        (model, own), *others = record.by_model(where).items() or [("", {})]
+        (model, own), *others = record.by_model().items() or [("", {})]
         rest = {name: values for name, values in others if not name.startswith(ENSEMBLE_OF)}
         together = next((values for name, values in others if name.startswith(ENSEMBLE_OF)), {})
         without = rest.pop(WITHOUT, {})
