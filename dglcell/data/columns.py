@@ -17,7 +17,7 @@ from dglcell.files.atomic import canonical_hash
 Array = Any
 """This is an array of numpy or a tensor of torch."""
 
-PHENOTYPE, P_VALUE, SD, REPLICATES, ROW, CROSS = "phenotype", "p_value", "sd", "replicates", "row", "cross"
+PHENOTYPE, P_VALUE, SD, REPLICATES, ROW = "phenotype", "p_value", "sd", "replicates", "row"
 COVARIATE, SEEN, BLOCKED = "condition", "seen", "blocked"  # by these names hashes of published splits and stores go
 MEASURED = (PHENOTYPE, P_VALUE, SD, REPLICATES)
 """Columns of these kinds hold measurements in float32, and NaN where nothing was measured."""
@@ -38,10 +38,9 @@ COUNTS, TARGETS, ACTIVITIES = ("counts",), ("genes",), ("strengths",)
 class Column(NamedTuple):
     """Identify a column of strains."""
 
-    #: one of ``STORED``; or ``ROW``, the number of the strain in its store; or ``CROSS``, int64, equal where the same
-    #: two strains were crossed, so that equal numbers are one measurement listed twice; or ``SEEN``, [S, C], the
-    #: covariates as a model sees them (`Strains.with_covariates`); or ``BLOCKED``, [S, K], the reaction nodes that a
-    #: strain loses because it loses others (`dglcell.training.prepare`)
+    #: one of ``STORED``; or ``ROW``, the number of the strain in its store; or ``SEEN``, [S, C], the covariates as a
+    #: model sees them (`Strains.with_covariates`); or ``BLOCKED``, [S, K], the reaction nodes that a strain loses
+    #: because it loses others (`dglcell.training.prepare`)
     kind: str
     name: str = ""  #: the phenotype that it is, or belongs to; or the covariate
     #: names that the values of a covariate are indices of; none where they are numbers

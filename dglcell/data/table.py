@@ -207,12 +207,17 @@ def read_numbers(cells: pd.Series, decimal: str, na_values: Sequence[str]) -> tu
     """
     import pandas as pd
 
-    cells = cells.str.strip().str.replace(MINUS, "-", regex=True)
-    missing = (cells.str.lower().isin(MISSING) | cells.isin(list(na_values))).to_numpy()
+    found, no_numbers = (pd.to_numeric(pd.Series(of, dtype=object), errors="coerce") for of in (cells, [*na_values]))
+    # Texts take time, and are looked at where no number is, or where a number may mean something else.
+    rest = found.isna().to_numpy() | (decimal == ",") | bool(no_numbers.notna().any())
+    numbers, missing = found.to_numpy(dtype=np.float64, copy=True), np.zeros(len(cells), dtype=bool)
+    cells = cells[rest].str.strip().str.replace(MINUS, "-", regex=True)
+    missing[rest] = cells.str.lower().isin(MISSING) | cells.isin(list(na_values))
     if decimal == ",":
         # A point would separate thousands, so such a cell is no number.
         cells = cells.mask(cells.str.contains(".", regex=False)).str.replace(",", ".", regex=False)
-    return pd.to_numeric(cells.mask(missing), errors="coerce").to_numpy(dtype=np.float64), missing
+    numbers[rest] = pd.to_numeric(cells.mask(missing[rest]), errors="coerce")
+    return numbers, missing
 
 
 def numbers_of(columns: Any, names: Iterable[str]) -> dict[str, NDArray[np.float32]]:

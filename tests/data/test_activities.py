@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.data.changes import split_activity
-from dglcell.data.columns import COVARIATE, CROSS, PHENOTYPE, Column, columns_of
+from dglcell.data.columns import COVARIATE, PHENOTYPE, ROW, Column, columns_of
 from dglcell.data.config import SplitConfig
 from dglcell.data.partition import gene_set_keys, strain_keys
 from dglcell.data.sources import SourceConfig, load_source
@@ -266,8 +266,8 @@ def test_the_hash_covers_everything_but_the_order_of_names_and_what_no_store_kee
     ]
     assert len({strains.sha256 for strains in variants}) == len(variants)
     turned = replace(base, names=base.names[::-1], targets=2 - base.targets)
-    crossed = replace(base, columns={Column(CROSS): np.arange(3), **base.columns})
-    assert base.sha256 == turned.sha256 == crossed.sha256 == base.slice(0, 3).sha256
+    numbered = replace(base, columns={Column(ROW): np.arange(3), **base.columns})
+    assert base.sha256 == turned.sha256 == numbered.sha256 == base.slice(0, 3).sha256
 
 
 @pytest.mark.parametrize(

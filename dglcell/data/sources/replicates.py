@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.data.columns import COVARIATE, CROSS, P_VALUE, SD, Column, columns_of
+from dglcell.data.columns import COVARIATE, P_VALUE, SD, columns_of
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, and_more
 
@@ -51,8 +51,7 @@ def merge_replicates(rows: Strains, policy: str = MEAN) -> Strains:
     """Turn rows into strains: rows of the same genes, in whatever order, activities and covariates become one.
 
     A strain of several rows has their mean, the standard deviation over them (n − 1), their number, and no p-value,
-    since p-values of replicates do not average. Rows that list one measurement twice (the same two strains crossed,
-    the same numbers) count once. Strains keep the order and gene order of their first row.
+    since p-values of replicates do not average. Strains keep the order and gene order of their first row.
 
     Args:
         rows: measurements.
@@ -61,7 +60,7 @@ def merge_replicates(rows: Strains, policy: str = MEAN) -> Strains:
     Raises:
         DataError: several rows of one strain are to be refused; or there are no rows.
     """
-    rows, keys = _drop_copies(rows, strain_numbers(rows))
+    keys = strain_numbers(rows)
     # Keys are numbered by first appearance.
     first, sizes = np.flatnonzero(np.diff(np.maximum.accumulate(keys), prepend=-1)), np.bincount(keys)
     if policy == REFUSE and len(first) < len(keys):
@@ -101,20 +100,6 @@ def _merge(rows: Strains, keys: NDArray[np.int64], first: NDArray[np.int64], siz
     names, units = tuple(rows.names[gene] for gene in used), {name: rows.units.get(name, "") for name in means}
     targets = targets.astype(np.int32)
     return Strains(names, targets, strains.offsets, columns, units, rows.provenance, strains.activities)
-
-
-def _drop_copies(rows: Strains, keys: NDArray[np.int64]) -> tuple[Strains, NDArray[np.int64]]:
-    if Column(CROSS) not in rows.columns or not len(rows):
-        return rows, keys
-    import pandas as pd
-
-    # Only strains of several rows can have copies.
-    candidates = np.flatnonzero(np.bincount(keys)[keys] > 1)
-    columns = rows.columns.values()
-    copies = pd.DataFrame({i: values[candidates] for i, values in enumerate(columns)}).duplicated().to_numpy()
-    kept = np.ones(len(rows), dtype=bool)
-    kept[candidates[copies]] = False
-    return keep(rows, kept, rows_identical=int(copies.sum())), keys[kept]
 
 
 def mean_and_sd(

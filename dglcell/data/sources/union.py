@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.checks import check_values
-from dglcell.data.columns import CROSS, P_VALUE, Column, Provenance
+from dglcell.data.columns import P_VALUE, Provenance
 from dglcell.data.sources.config import CsvConfig, LaboratoryConfig, Replicates
 from dglcell.data.sources.csv_table import measure_csv
 from dglcell.data.sources.laboratory import LABORATORIES, check_choices, measure_laboratory
@@ -89,12 +89,7 @@ def load_union(config: UnionConfig, raw: str | None = None) -> Strains:
         DataError: a file is missing or unusable, or strains are to be refused.
     """
     parts = [_renamed(measure(part.name, part.csv, part.laboratory, raw), part.phenotypes) for part in config.parts]
-    apart, first = [], 0
-    for part in parts:  # whose crosses are different; a row whose strains are not named is a cross of its own
-        crosses = part.columns.get(Column(CROSS), np.arange(len(part), dtype=np.int64))
-        apart.append(part.with_(columns={**part.columns, Column(CROSS): crosses + first}))
-        first += int(crosses.max(initial=-1)) + 1
-    rows = Strains.concat(apart).with_(provenance=_provenance(config, parts))
+    rows = Strains.concat(parts).with_(provenance=_provenance(config, parts))
     part_of = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     keys = strain_numbers(rows)
     first_part = part_of[np.unique(keys, return_index=True)[1]]  # rows are in the order of their parts
@@ -161,8 +156,7 @@ def _listed_before(
     if not rows.of_kind(P_VALUE):
         return copies
     candidates = np.flatnonzero(shared[keys])
-    columns = [keys, *(values for column, values in rows.columns.items() if column.kind != CROSS)]
-    frame = pd.DataFrame({i: column[candidates] for i, column in enumerate(columns)})
+    frame = pd.DataFrame({i: column[candidates] for i, column in enumerate([keys, *rows.columns.values()])})
     within = frame.assign(part=part_of[candidates]).duplicated()
     copies[candidates] = (frame.duplicated() & ~within).to_numpy()
     return copies

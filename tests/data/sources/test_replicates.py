@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.config.read import load_config
-from dglcell.data.columns import CROSS, Column, Provenance, columns_of
+from dglcell.data.columns import Provenance, columns_of
 from dglcell.data.sources import SourceConfig, UnionConfig, load_source, source_files
 from dglcell.data.sources.config import CsvConfig, LaboratoryConfig
 from dglcell.data.sources.replicates import merge_replicates
@@ -30,21 +30,13 @@ P_VALUES = (0.01, 0.04, 0.06, 0.9, math.nan)
 
 
 @st.composite
-def row(draw: st.DrawFn) -> tuple[tuple[int, ...], float, float, float, int]:
-    """Return genes, score, its p-value, fitness, cross."""
+def row(draw: st.DrawFn) -> tuple[tuple[int, ...], float, float, float]:
+    """Return genes, score, its p-value, fitness."""
     genes = tuple(draw(st.permutations(range(len(NAMES))))[: draw(st.integers(1, 3))])
-    # Crosses name strains, so that one of them never belongs to two sets of genes.
-    cross = sum(2**gene for gene in genes) * 10 + draw(st.integers(0, 1))
-    return (
-        genes,
-        draw(st.sampled_from(SCORES)),
-        draw(st.sampled_from(P_VALUES)),
-        draw(st.sampled_from((0.5, 1.0))),
-        cross,
-    )
+    return genes, *(draw(st.sampled_from(values)) for values in (SCORES, P_VALUES, (0.5, 1.0)))
 
 
-Rows = list[tuple[tuple[int, ...], float, float, float, int]]
+Rows = list[tuple[tuple[int, ...], float, float, float]]
 
 
 def measured(rows: Rows, names: tuple[str, ...] = NAMES, source: str = "made up") -> Strains:
@@ -57,23 +49,8 @@ def measured(rows: Rows, names: tuple[str, ...] = NAMES, source: str = "made up"
         p_value={"score": columns[1]},
         sd={"fitness": columns[2] / 10},
     )
-    crosses = {Column(CROSS): np.array([r[4] for r in rows], dtype=np.int64)}
     about = {"units": {"fitness": "1/h"}, "provenance": Provenance(source)}
-    return Strains.from_matrix(names, genes, columns={**kinds, **crosses}, **about)
-
-
-def same(a: float, b: float) -> bool:
-    return a == b or (math.isnan(a) and math.isnan(b))
-
-
-def expected_groups(rows: Rows) -> dict[frozenset[int], Rows]:
-    """Return rows of each strain without copies, in order of appearance."""
-    groups: dict[frozenset[int], Rows] = defaultdict(list)
-    for r in rows:
-        group = groups[frozenset(r[0])]
-        if not any(r[4] == o[4] and all(same(a, b) for a, b in zip(r[1:4], o[1:4], strict=True)) for o in group):
-            group.append(r)
-    return groups
+    return Strains.from_matrix(names, genes, columns=kinds, **about)
 
 
 def present(values: list[float]) -> list[float]:
@@ -84,7 +61,9 @@ def present(values: list[float]) -> list[float]:
 @examples(30)
 def test_means_spreads_and_numbers_are_those_of_each_strain(rows: Rows) -> None:
     table = merge_replicates(measured(rows))
-    groups = expected_groups(rows)
+    groups: dict[frozenset[int], Rows] = defaultdict(list)
+    for r in rows:
+        groups[frozenset(r[0])].append(r)
     assert table.genotypes == [[NAMES[g] for g in group[0][0]] for group in groups.values()]
     repeated = any(len(group) > 1 for group in groups.values())
     assert set(table.of_kind("replicates")) == ({"score", "fitness"} if repeated else set())
@@ -102,7 +81,6 @@ def test_means_spreads_and_numbers_are_those_of_each_strain(rows: Rows) -> None:
         p = group[0][2] if len(group) == 1 else math.nan
         np.testing.assert_allclose(table.of_kind("p_value")["score"][s], p, rtol=1e-6)
     counts = table.provenance.counts
-    assert counts["rows_identical"] == len(rows) - sum(map(len, groups.values()))
     assert counts["strains"] == len(groups)
     assert counts["strains_with_replicates"] == sum(len(group) > 1 for group in groups.values())
 
