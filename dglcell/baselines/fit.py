@@ -23,7 +23,7 @@ from dglcell.baselines.curves import FBA, FBA_CURVE, MINIMUM_OF_CURVES, PRODUCT_
 from dglcell.baselines.features import Reactions
 from dglcell.baselines.kernel_ridge import KERNEL_RIDGE
 from dglcell.baselines.problem import MORE, SIMULATED, Baseline, Family, Problem
-from dglcell.baselines.simple import ADDITIVE, BOUND, MULTIPLICATIVE, QUERY_PAIR, SAME_STRAIN, SUBSET, TRAINING_MEAN
+from dglcell.baselines.simple import ADDITIVE, BOUND, MULTIPLICATIVE, QUERY_PAIR, SAME_STRAIN, TRAINING_MEAN
 from dglcell.baselines.strain_kernels import REACTION_KERNEL, STRAIN_KERNEL
 from dglcell.baselines.trees import TREES
 from dglcell.errors import count
@@ -41,7 +41,6 @@ ALL_BASELINES: dict[str, Family] = {
     "additive ridge": ADDITIVE,
     "query-pair mean": QUERY_PAIR,
     "multiplicative": MULTIPLICATIVE,
-    "smallest subset": SUBSET,
     "untrained bound": BOUND,
     "reaction kernel ridge": REACTION_KERNEL,
     "kernel ridge": KERNEL_RIDGE,
@@ -154,7 +153,10 @@ def load_models(path: Path, cell: CellGraph) -> tuple[dict[str, dict[str, Baseli
         text, *arrays = (found[f"arr_{i}"] for i in range(len(found)))
         content, restored = json.loads(str(text)), _restorer(arrays, cell)
         models = {
-            phenotype: {name: restored(classes[kind], value) for name, (kind, value) in named.items()}
+            # Runs of earlier versions have one of a kind that there is no more.
+            phenotype: {
+                name: restored(classes[kind], of) for name, (kind, of) in named.items() if kind != "SmallestSubset"
+            }
             for phenotype, named in content["models"].items()
         }
         return models, dict(content["about"])

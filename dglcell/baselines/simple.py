@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -249,62 +248,7 @@ class Multiplicative(Baseline):
         return self.wild_type * np.where(strains.design @ zero > 0, 0.0, np.exp(strains.design @ logs))
 
 
-LARGEST_SUBSET = 3
-
-
-@dataclass
-class SmallestSubset(Baseline):
-    """Predict y = the smallest label of the measured subsets of a strain's deletions, of up to three genes each.
-
-    A subset is a training strain that deletes some of the strain's genes, and not all of them. A strain without any has
-    the mean of the training strains with as many deletions, or of all where there is none.
-    """
-
-    mean: float = field(default=0.0, init=False)
-    mean_of: Shrunk = field(init=False, repr=False)
-    measured: Shrunk = field(init=False, repr=False)
-
-    def fit(self, strains: Strains, y: NDArray[np.float64]) -> Self:
-        refuse_activities(strains, "smallest subset")
-        self.mean = float(y.mean())
-        self.mean_of = Shrunk.of(strains.num_deletions, y, 0)
-        small = np.flatnonzero((strains.num_deletions > 0) & (strains.num_deletions <= LARGEST_SUBSET))
-        keys = np.empty(len(strains), np.uint64)
-        for rows, genes in strains.by_number():
-            keys[rows] = _keys(genes, len(strains.names))
-        self.measured = Shrunk.of(keys[small], y[small], 0)
-        return self
-
-    def predict(self, strains: Strains) -> NDArray[np.float64]:
-        prediction = np.empty(len(strains))
-        for rows, genes in refuse_activities(strains, "smallest subset").by_number():
-            number = genes.shape[1]
-            smallest = np.full(len(rows), np.inf)
-            for size in range(1, min(number - 1, LARGEST_SUBSET) + 1):
-                for chosen in itertools.combinations(range(number), size):
-                    subsets = _keys(genes[:, chosen], len(strains.names))
-                    smallest = np.minimum(smallest, self.measured(subsets, np.inf))
-            otherwise = self.mean_of(np.full(len(rows), number), self.mean)
-            prediction[rows] = np.where(np.isfinite(smallest), smallest, otherwise)
-        return prediction
-
-
-def _keys(genes: NDArray[np.integer], num_genes: int) -> NDArray[np.uint64]:
-    """Return a key for each row's gene set, [n]: the sum of 64 random bits for each gene."""
-    bits = np.random.default_rng(0).integers(2**64, size=num_genes, dtype=np.uint64)
-    return bits[genes].sum(axis=1, dtype=np.uint64)
-
-
-def _no_subset(problem: Problem) -> str | None:
-    fewest = problem.train.num_deletions[problem.train.num_deletions > 0]
-    if len(fewest) and fewest.min() < problem.most_deletions and fewest.min() <= LARGEST_SUBSET:
-        return not_fitness_like(problem.y_train)
-    fewer = min(problem.most_deletions, LARGEST_SUBSET + 1)
-    return f"needs measured subsets, and no training strain has fewer than {fewer} deletions"
-
-
 MULTIPLICATIVE = Family(each(Multiplicative, 0.01, 0.1, 1.0, 10.0), lambda of: not_fitness_like(of.y_train))
-SUBSET = Family(lambda of: iter([SmallestSubset().fit(of.train, of.y_train)]), _no_subset)
 
 
 WILD_TYPE = 1.0

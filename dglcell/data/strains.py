@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import chain
@@ -108,17 +108,10 @@ class Strains:
             )
 
     @classmethod
-    def from_indices(cls, names: tuple[str, ...], strains: Sequence[Sequence[int]]) -> Self:
-        """Make strains from lists of targets, without columns."""
+    def from_indices(cls, names: tuple[str, ...], strains: Sequence[Sequence[int]], **of: Any) -> Self:
+        """Make strains from lists of targets; ``of`` are other fields."""
         targets = np.fromiter(chain.from_iterable(strains), np.int32)
-        return cls(names, targets, np.cumsum([0, *map(len, strains)], dtype=np.int64))
-
-    @classmethod
-    def from_matrix(cls, names: tuple[str, ...], genes_SK: NDArray[np.int32], **of: Any) -> Self:
-        """Make strains from rows of targets, −1 where there is none; ``of`` are other fields."""
-        present = genes_SK >= 0
-        offsets = np.concatenate([[0], np.cumsum(present.sum(axis=1))]).astype(np.int64)
-        return cls(names, genes_SK[present], offsets, **of)
+        return cls(names, targets, np.cumsum([0, *map(len, strains)], dtype=np.int64), **of)
 
     @classmethod
     def from_names(
@@ -316,22 +309,15 @@ class Strains:
         np.cumsum(values, out=totals[1:])
         return np.diff(totals[self.offsets])
 
-    def by_number(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Yield for each number of deletions k the strains with it and their genes, [n, k]."""
-        for number in np.unique(self.num_deletions):
-            rows = np.flatnonzero(self.num_deletions == number)
-            yield rows, self.targets[self.offsets[rows][:, None] + np.arange(number)].astype(np.int64)
-
     def pairs(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return every pair of genes of every strain: the strains, and the two genes."""
-        found = [
-            (rows, genes[:, i], genes[:, j])
-            for rows, genes in self.by_number()
-            for i, j in itertools.combinations(range(genes.shape[1]), 2)
-        ]
-        empty = np.zeros(0, np.int64)
-        strains, first, second = zip(*found, strict=True) if found else ((empty,),) * 3
-        return np.concatenate(strains), np.concatenate(first), np.concatenate(second)
+        found = [np.zeros((3, 0), np.int64)]
+        for number in np.unique(self.num_deletions).tolist():
+            rows = np.flatnonzero(self.num_deletions == number)
+            genes = self.targets[self.offsets[rows][:, None] + np.arange(number)].astype(np.int64)
+            found += [np.stack([rows, genes[:, i], genes[:, j]]) for i, j in itertools.combinations(range(number), 2)]
+        strains, first, second = np.concatenate(found, axis=1)
+        return strains, first, second
 
     @cached_property
     def perturbations(self) -> GenotypeBatch:

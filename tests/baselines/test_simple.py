@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 
 from dglcell.baselines.curves import MINIMUM, PRODUCT, AsComputed, Curve, GeneCurves
 from dglcell.baselines.fit import families_of, fit_families
-from dglcell.baselines.simple import (
-    AdditiveRidge,
-    Multiplicative,
-    QueryPairMean,
-    SameStrain,
-    SmallestSubset,
-    not_fitness_like,
-)
+from dglcell.baselines.simple import AdditiveRidge, Multiplicative, QueryPairMean, SameStrain, not_fitness_like
 from dglcell.data.columns import COMPUTED, COVARIATE, Column, Provenance
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
@@ -99,27 +92,6 @@ def test_effects_that_are_not_measured_are_estimated_from_larger_strains(measure
     model = Multiplicative(1e-6).fit(strains_of(train, GENES), labels)
     expected = [np.prod(effects[genes]) for genes in strains[-40:]]
     np.testing.assert_allclose(model.predict(strains_of(strains[-40:], GENES)), expected, atol=2e-3)
-
-
-@pytest.mark.parametrize(
-    ("train", "labels", "expected"),
-    [
-        # The subset {2, 3} has replicates. A strain itself is no subset of it; {4, 5} has none, nor {5}.
-        (
-            [[0], [1], [1, 0], [2, 3], [3, 2], [0, 1, 2], []],
-            [0.9, 0.8, 0.5, 0.6, 0.4, 0.1, 1.0],
-            {(2, 1, 0): 0.5, (3, 1, 2): 0.5, (0, 1): 0.8, (4, 5): 0.5, (5,): 0.85, (0, 1, 2, 3): 0.1},
-        ),
-        ([[0], [1]], [0.5, 1.0], {(2, 3, 4): 0.75}),  # nothing has as many deletions
-        ([[0], [0, 1, 2], [0, 1, 2, 3]], [0.9, 0.7, 0.1], {(0, 1, 2, 3, 4): 0.7}),  # more than three are not looked up
-    ],
-)
-def test_the_smallest_of_the_measured_subsets_decides(
-    train: list[list[int]], labels: list[float], expected: dict[tuple[int, ...], float]
-) -> None:
-    model = SmallestSubset().fit(strains_of(train, 6), np.array(labels))
-    found = model.predict(strains_of([list(genes) for genes in expected], 6))
-    np.testing.assert_allclose(found, [*expected.values()])
 
 
 def test_scores_and_rare_classes_are_no_fitness() -> None:

@@ -366,8 +366,8 @@ def test_whole_steps_are_lightnings_bit_for_bit(tiny: Tiny, tmp_path: Path) -> N
 
 def batch_of(strains: int, first: float) -> Strains:
     labels = {Column(PHENOTYPE, "y"): np.arange(strains, dtype=np.float32) + np.float32(first)}
-    genes = np.arange(strains, dtype=np.int32)[:, None]
-    return Strains.from_matrix([f"g{i}" for i in range(9)], genes, columns=labels, units={"y": ""}).to("cpu")
+    genes = [[strain] for strain in range(strains)]
+    return Strains.from_indices(tuple(f"g{i}" for i in range(9)), genes, columns=labels, units={"y": ""}).to("cpu")
 
 
 def test_a_step_is_recorded_when_enough_of_its_kind_were_done() -> None:

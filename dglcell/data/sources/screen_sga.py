@@ -194,7 +194,7 @@ class SgaScreen:
                 )
         provenance = replace(provenance, counts=dict(counts))
         if not parts:
-            return Strains.from_indices((), []).with_(provenance=provenance)
+            return Strains.from_indices((), [], provenance=provenance)
         strains = Strains.concat(parts)
         columns = {of: strains.columns[of].astype(np.float32) for of in MEASURED if of in strains.columns}
         copies = pd.concat(crosses).duplicated().to_numpy()

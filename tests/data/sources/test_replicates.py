@@ -40,9 +40,6 @@ Rows = list[tuple[tuple[int, ...], float, float, float]]
 
 
 def measured(rows: Rows, names: tuple[str, ...] = NAMES, source: str = "made up") -> Strains:
-    genes = np.full((len(rows), 3), -1, dtype=np.int32)
-    for i, (chosen, *_) in enumerate(rows):
-        genes[i, : len(chosen)] = chosen
     columns = [np.array([r[i] for r in rows], dtype=np.float32) for i in (1, 2, 3)]
     kinds = columns_of(
         phenotype={"score": columns[0], "fitness": columns[2]},
@@ -50,7 +47,7 @@ def measured(rows: Rows, names: tuple[str, ...] = NAMES, source: str = "made up"
         sd={"fitness": columns[2] / 10},
     )
     about = {"units": {"fitness": "1/h"}, "provenance": Provenance(source)}
-    return Strains.from_matrix(names, genes, columns=kinds, **about)
+    return Strains.from_indices(names, [genes for genes, *_ in rows], columns=kinds, **about)
 
 
 def present(values: list[float]) -> list[float]:
