@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-import logging
 import math
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,6 @@ from dglcell import __version__
 from dglcell.data.changes import GENES
 from dglcell.data.config import KINDS
 from dglcell.data.table import CLASSIFICATION
-from dglcell.errors import DglcellError
-from dglcell.graph.cell import read_cell
 from dglcell.metrics import best_row
 from dglcell.report.page import (
     NO_TEST_PART,
@@ -37,8 +33,6 @@ from dglcell.report.page import (
 from dglcell.report.pictures import MOST_PHENOTYPES, SCORES, curve_key, described, overview, save
 from dglcell.report.run_files import RunFiles, read_run, read_table
 from dglcell.runs.directory import RunDirectory
-
-log = logging.getLogger("dglcell")
 
 SHOWN = 10
 """Most strains that a table shows."""
@@ -129,22 +123,11 @@ def epochs_table(run: RunFiles) -> Grid:
 
 
 def strain_names(directory: RunDirectory) -> list[str]:
-    """Return the names of the deleted genes of each test strain.
-
-    A gene has the name in the user's table, or else the common one, with the systematic one beside it. Common names are
-    left out where the cell graph of the run is missing or damaged.
-    """
+    """Return the standard names of the deleted genes of each test strain, with the systematic ones beside them."""
     table = read_table(directory, "test")
-    standard: Callable[[str], str] = str  # a gene without a common name has its own
-    if directory.cell.is_dir():
-        try:
-            standard = read_cell(directory.cell).genes.standard
-        except DglcellError as error:
-            log.warning("the report has systematic names of genes alone: %s", error)
 
-    def shown(gene: str, own: str) -> str:
-        name = own if own != gene else standard(gene)
-        return f"{name} ({gene})" if name and name != gene else gene
+    def shown(gene: str, name: str) -> str:
+        return gene if name == gene else f"{name} ({gene})"
 
     pairs = zip(table[GENES], table["names" if "names" in table else GENES], strict=True)
     of_strains = (map(shown, genes.split(";"), names.split(";")) for genes, names in pairs)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dglcell.config.experiment import Config
-from dglcell.data.changes import ACTIVITIES, LEARNED_ACTIVITIES, read_changes
+from dglcell.data.changes import ACTIVITIES, LEARNED_ACTIVITIES
 from dglcell.data.config import ALIKE_EVERYWHERE
-from dglcell.data.sources.text_table import read_rows
 from dglcell.data.strains import Strains
 from dglcell.data.table import REGRESSION
-from dglcell.errors import ConfigError, DglcellError
-from dglcell.files.atomic import atomic_file, find_raw, no_formula, shortest, write_json
-from dglcell.graph.names import named_aliases
-from dglcell.graph.vocabulary import Vocabulary
+from dglcell.errors import ConfigError
+from dglcell.files.atomic import atomic_file, no_formula, shortest, write_json
 from dglcell.machine.devices import device_here, threads
 from dglcell.metrics import ResultRow
 from dglcell.models.terms.term import Term
@@ -51,9 +49,6 @@ log = logging.getLogger("dglcell")
 ABLATION, WITHOUT_MESSAGES = "-without-messages", "without messages"
 """The name of the ablation's experiment ends in the first, and tables give the second name to its model."""
 
-SEPARATORS = frozenset(';,"')
-"""No name of a gene may contain this in the column ``names``."""
-
 
 def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[ResultRow]:
     """Evaluate the chosen checkpoint and the baselines, write what is found, draw the report, and return the rows.
@@ -64,12 +59,10 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
     baselines = baselines_of_run(prepared, directory) if config.baselines else Baselines()
     found, calibration = evaluate_parts(config, prepared, trained, baselines)
     rows = found.rows + ablation_rows(directory.path, prepared.split.sha256)
-    own = own_names(config, prepared.cell.genes)
-    own = {gene: name for gene, name in own.items() if not SEPARATORS.intersection(name)}
     learned = getattr(trained.model, "learned", None)  # a model of the user's own may have no such attribute
     for part, predicted_ST in found.chosen.items():
         tables = predicted_ST, found.of_network[part]
-        write_predictions(directory.predictions(part), prepared, prepared.parts[part], *tables, own, learned)
+        write_predictions(directory.predictions(part), prepared, prepared.parts[part], *tables, learned)
     if calibration is None:
         directory.calibration.unlink(missing_ok=True)
     else:
@@ -87,24 +80,6 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
     if config.plot:
         write_report(directory.path)
     return rows
-
-
-def own_names(config: Config, genes: Vocabulary) -> dict[str, str]:
-    """Return systematic name → the first other name that the user's table has for the gene.
-
-    There are none where the table no longer exists.
-    """
-    source = config.data.source
-    if source.name != "csv":
-        return {}
-    try:
-        rows = read_rows(find_raw(source.csv.path, config.paths.raw))
-        aliases, _ = named_aliases(source.csv.aliases, config.paths.raw)
-        meant = read_changes(rows, source.csv.genes, (), aliases, genes).meant
-    except DglcellError as error:
-        log.info("standard names of genes are used: %s", str(error).partition("\n")[0])
-        return {}
-    return {gene: name for name, gene in reversed(meant.items()) if name != gene}
 
 
 def evaluate_run(path: Path, checkpoint: str | None = None) -> list[ResultRow]:
@@ -253,25 +228,26 @@ def write_predictions(
     strains: Tensor,
     predicted_ST: NDArray[np.float32],
     network_ST: NDArray[np.float32],
-    own: Mapping[str, str] | None = None,
     learned: Term | None = None,
 ) -> None:
     """Write a CSV with one row per strain: its genes, measured and predicted phenotypes in original units.
 
     Where the network does not predict a phenotype alone, its prediction is in a column ``network_<phenotype>``.
 
-    Activities of genes, where there are any, are in a column ``activities``, and each covariate in one of its name, so
-    that the table can be predicted again. A column ``learned_activities`` says what is left of the genes for the model.
+    Genes have their standard names in a column ``names``, if there are any. Activities of genes, where there are any,
+    are in a column ``activities``, and each covariate in one of its name, so that the table can be predicted again. A
+    column ``learned_activities`` says what is left of the genes for the model.
 
     Args:
         strains: [S] rows of the data set.
         predicted_ST: predictions of what predicts.
         network_ST: predictions of the network.
-        own: systematic name → the user's own name; if there are any, they are written into a column ``names``.
         learned: the part of the model that learns activities; there is no column of them where None.
     """
     dataset, genes = prepared.dataset, prepared.cell.genes.names
-    spelled = {"genes": genes} | ({"names": [own.get(gene, gene) for gene in genes]} if own else {})
+    named = [prepared.cell.genes.standard(gene) for gene in genes]
+    standard = [gene if not name or re.search('[;,"]', name) else name for gene, name in zip(genes, named, strict=True)]
+    spelled = {"genes": genes} | ({} if standard == list(genes) else {"names": standard})
     differ = [t for t in range(len(dataset.phenotypes)) if not np.array_equal(predicted_ST[:, t], network_ST[:, t])]
     with atomic_file(path) as partial:
         for first in range(0, len(strains), WRITTEN_STRAINS):

@@ -54,7 +54,7 @@ def test_the_run_directory_is_complete(tiny_run: RunDirectory, tiny: Tiny) -> No
     for part in ("validation", "test"):
         rows = list(csv.DictReader(tiny_run.predictions(part).open()))
         assert len(rows) == 30
-        assert list(rows[0])[:3] == ["genes", "measured_fitness", "predicted_fitness"]
+        assert list(rows[0])[:4] == ["genes", "names", "measured_fitness", "predicted_fitness"]
 
 
 def test_results_are_those_of_the_predictions(tiny_run: RunDirectory) -> None:
