@@ -182,10 +182,8 @@ def data_fetch(options: argparse.Namespace) -> None:
 def data_list(options: argparse.Namespace) -> None:
     """List screens, networks, gene sets and metabolic models by name."""
     from dglcell.config.published import format_catalogue
-    from dglcell.data.report import format_sources
-    from dglcell.data.sources import list_sources
 
-    print(f"{format_sources(list_sources(options.raw))}\n\n{format_catalogue(options.raw)}", end="")
+    print(format_catalogue(options.raw), end="")
 
 
 @verb(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dglcell.config.experiment import Config
+from dglcell.data.sources import SourceInfo, list_sources
 from dglcell.data.sources.laboratory import LABORATORIES, chosen_tables
 from dglcell.errors import ConfigError, DataError, DglcellError, count, listing
 from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, named_table
@@ -122,23 +123,38 @@ def format_addresses(wanted: Iterable[PublishedFile]) -> str:
 
 
 def format_catalogue(raw: str | None = None) -> str:
-    """List the networks, gene sets and models that an experiment can name, and whether their files are here.
+    """List the sources of strains, networks, gene sets and models that an experiment can name, and where files are.
 
     Args:
         raw: the raw folder; the environment variable ``DGLCELL_RAW`` where None.
     """
+
+    def listed(heading: str, entries: Iterable[tuple[str, Sequence[str], str]]) -> str:
+        lines = [heading]
+        for name, about, where in entries:
+            text = " ".join(f"{sentence.rstrip('.')}." for sentence in about if sentence)
+            text = textwrap.fill(text, 76, break_on_hyphens=False)
+            lines += [f"  {name}", textwrap.indent(text, "    "), f"    {where}"]
+        return "\n".join(lines)
+
+    sources = [(s.name, (s.description, s.citation, s.licence), f"{s.size}: {_where(s)}") for s in list_sources(raw)]
     kinds = {
         "networks (cell.networks.NAME.source)": {name: entry.file for name, entry in NETWORKS.items()},
         "gene sets (cell.genes, cell.aliases)": {name: entry.file for name, entry in GENE_SETS.items()},
         "metabolic models (cell.model)": MODELS,
     }
-    lines = []
+    found = [listed("strains (data.source.name)", sources)]
     for heading, files in kinds.items():
-        lines.append(heading)
-        for name, file in files.items():
-            about = textwrap.fill(f"{file.description}. {file.citation}. {file.licence}.", 76, break_on_hyphens=False)
-            here = "here" if file.is_here(raw) else "not here"
-            lines += [f"  {name}", textwrap.indent(about, "    "), f"    {file.path}: {here}"]
-        lines.append("")
-    lines[-1] = f"  shipped with cobra: {', '.join(SHIPPED)}\n"
-    return "\n".join(lines)
+        about = ((name, of, (of.description, of.citation, of.licence)) for name, of in files.items())
+        found.append(listed(heading, ((name, text, f"{of.path}: {HERE[of.is_here(raw)]}") for name, of, text in about)))
+    return "\n\n".join(found) + f"\n  shipped with cobra: {', '.join(SHIPPED)}\n"
+
+
+HERE = {True: "here", False: "not here"}
+
+
+def _where(source: SourceInfo) -> str:
+    if source.available or source.download is None:
+        return HERE[source.available] + ("" if source.available else "; put the raw file into the raw folder by hand")
+    size = f", {source.download / 1e6:,.1f} MB" if source.download else ""
+    return f"`dglcell data fetch {source.name}`{size}"

@@ -1,23 +1,18 @@
-"""Describe stores and sources as text for a terminal."""
+"""Describe stores as text for a terminal."""
 
 from __future__ import annotations
 
-import io
-import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from rich.console import Console
-from rich.table import Table
 
 from dglcell.data.columns import P_VALUE, REPLICATES, SD
 from dglcell.data.partition import gene_set_keys
-from dglcell.data.sources import SourceInfo
 from dglcell.data.store import Store
-from dglcell.errors import count, printable
+from dglcell.errors import aligned, count
 
 LABEL_WIDTH = 13
 TEXT_WIDTH = 80
@@ -80,62 +75,8 @@ def format_stats(store: Store) -> str:
         ("genes", f"{(frequency > 0).sum():,} of {len(table.names):,} names are deleted in some strain"),
         ("most often", ", ".join(f"{table.names[gene]} ({frequency[gene]:,})" for gene in top if frequency[gene])),
     ]
-    return "\n\n".join([describe_store(store), _table(header, measured), _entries(extra)])
-
-
-FETCH, BY_HAND = "fetch", "by hand"
-STATES = {
-    FETCH: "fetch: `dglcell data fetch NAME` downloads the raw files; MB are those of the download, where it is known.",
-    BY_HAND: "by hand: no public file can be downloaded; put the raw file into the raw folder.",
-}
-"""This maps where the raw files of a source are, unless they are here, to an explanation."""
-
-
-def format_sources(sources: Iterable[SourceInfo]) -> str:
-    """Format a row for each source, then what its columns mean and the publications."""
-    sources = list(sources)
-    rows = []
-    for source in sources:
-        holds, size = re.split("[:.] ", source.description)[0].rstrip("."), re.findall(r"^[\d,]+|^any$", source.size)
-        rows.append((source.name, holds, "".join(size), _where(source)))
-    states = {row[-1].partition(",")[0] for row in rows}
-    header = "data set", "what it holds", "rows", "raw files"
-    table = _table(header, rows, left=(0, 1, 3), width=TEXT_WIDTH, wrapped=(1, 2))
-    notes = [textwrap.fill(text, TEXT_WIDTH) for state, text in STATES.items() if state in states]
-    cited = [
-        f"{source.name} ({source.organism}; {re.split(' ?[;(]', source.licence)[0]}): {source.citation}"
-        for source in sources
-        if source.citation
-    ]
-    references = [textwrap.fill(text, TEXT_WIDTH, subsequent_indent="  ") for text in cited]
-    return "\n".join([table, "", *notes, "", "organisms, licences and publications", *references])
-
-
-def _where(source: SourceInfo) -> str:
-    if source.available or source.download is None:
-        return "here" if source.available else BY_HAND
-    size = "< 1" if source.download < 1e6 else f"{source.download / 1e6:,.0f}"
-    return f"{FETCH}, {size} MB" if source.download else FETCH
-
-
-def _table(
-    header: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    left: Sequence[int] = (0,),
-    width: int = 1000,
-    wrapped: Sequence[int] = (),
-) -> str:
-    """Align columns to the right, except those in ``left``; those in ``wrapped`` are narrowed where ``width`` is too
-    small.
-    """
-    table = Table(box=None, pad_edge=False)
-    for i, title in enumerate(header):
-        table.add_column(title, justify="left" if i in left else "right", no_wrap=i not in wrapped)
-    for row in rows:
-        table.add_row(*map(printable, row))
-    buffer = io.StringIO()
-    Console(file=buffer, force_jupyter=False, width=width, markup=False, color_system=None).print(table)
-    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
+    lines = "\n".join(line.rstrip() for line in aligned([header, *measured], (0,)))
+    return "\n\n".join([describe_store(store), lines, _entries(extra)])
 
 
 def _entries(entries: Iterable[tuple[str, str]]) -> str:

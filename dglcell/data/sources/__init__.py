@@ -169,7 +169,6 @@ class SourceInfo:
     """Hold a line of ``dglcell data list``."""
 
     name: str  #: the value of ``SourceConfig.name``
-    organism: str  #: whose strains it holds
     description: str  #: what it holds
     citation: str  #: the publication
     licence: str  #: as stated by the source
@@ -189,9 +188,9 @@ def list_sources(raw: str | None = None) -> list[SourceInfo]:
     flux_balance, sizes = "Orth, Thiele & Palsson 2010, Nat Biotechnol 28:245", "428,673 strains for `textbook`"
     own = "a table of your own: gene columns and phenotype columns"
     found = [
-        SourceInfo("insilico", "any", growth, flux_balance, "computed", sizes, available=True),
-        SourceInfo("csv", "any", own, "", "yours", "any", available=True),
-        SourceInfo("union", "any", "the strains of several sources, genes matched by name", "", "theirs", "any", True),
+        SourceInfo("insilico", growth, flux_balance, "computed", sizes, available=True),
+        SourceInfo("csv", own, "", "yours", "any", available=True),
+        SourceInfo("union", "the strains of several sources, genes matched by name", "", "theirs", "any", True),
     ]
     for name, screen in LABORATORIES.items():
         files, rows = screen.files, [table.rows for table in screen.tables.values()]
@@ -199,7 +198,7 @@ def list_sources(raw: str | None = None) -> list[SourceInfo]:
         about = screen.description, files[0].citation, files[0].licence, size
         to_fetch = [one for file in files for one in file.downloads] if all(file.downloads for file in files) else None
         here, bytes_ = all(file.is_here(raw) for file in files), None if to_fetch is None else download_size(to_fetch)
-        found.append(SourceInfo(name, "yeast", *about, here, bytes_))
+        found.append(SourceInfo(name, *about, here, bytes_))
     return found
 
 
