@@ -277,10 +277,7 @@ class Strains:
 
     @cached_property
     def max_deletions(self) -> int:
-        """Return the most deletions of any strain, 0 without strains.
-
-        For a batch it is an upper bound, known without waiting for the device.
-        """
+        """Return the most deletions of any strain, 0 without strains; of a batch an upper bound that the host knows."""
         return int(self.num_deletions.max()) if len(self) else 0
 
     @cached_property
@@ -430,52 +427,6 @@ class Strains:
         if not isinstance(targets, np.ndarray):
             made.__dict__["max_deletions"] = self.max_deletions
         return made
-
-    @classmethod
-    def concat(cls, parts: Sequence[Self]) -> Self:
-        """Join the strains of ``parts``, one part after the other, with genes and categories matched by name.
-
-        Values are NaN where a part lacks a column.
-
-        Raises:
-            DataError: a part lacks a covariate of another part.
-        """
-        parts = cls._with_the_same_categories(parts)
-        names = tuple(dict.fromkeys(chain.from_iterable(part.names for part in parts)))
-        place = {name: number for number, name in enumerate(names)}
-        ends = np.cumsum([0, *(len(part.targets) for part in parts)])
-        columns = {
-            column: np.concatenate([part.columns.get(column, np.full(len(part), np.nan, np.float32)) for part in parts])
-            for column in dict.fromkeys(chain.from_iterable(part.columns for part in parts))
-        }
-        deletes_only = all(part.activities is None for part in parts)
-        return parts[0].with_(
-            names=names,
-            targets=np.concatenate([translated(p.targets, np.array([place[name] for name in p.names])) for p in parts]),
-            offsets=np.concatenate([*(p.offsets[:-1] + end for p, end in zip(parts, ends, strict=False)), ends[-1:]]),
-            columns=columns,
-            units={name: unit for part in reversed(parts) for name, unit in part.units.items()},
-            activities=None if deletes_only else np.concatenate([part.left() for part in parts]),
-        )
-
-    @classmethod
-    def _with_the_same_categories(cls, parts: Sequence[Self]) -> list[Self]:
-        """Return parts whose covariates have the categories of all of them, sorted."""
-        order = dict[str, tuple[str, ...]]()
-        for name in dict.fromkeys(chain.from_iterable(part.covariates for part in parts)):
-            order[name] = tuple(sorted({one for part in parts for one in part.covariates.get(name, ())}))
-            if any(name not in part.covariates or bool(part.covariates[name]) != bool(order[name]) for part in parts):
-                what = f"covariate '{name}' is not the same kind of column in all tables that are joined"
-                expected = f"texts in all of them, or numbers in all of them, under the name '{name}'"
-                raise DataError(what, expected=expected, do="give the covariate of every strain")
-
-        def recoded(column: Column, values: Array) -> tuple[Column, Array]:
-            if column.kind != COVARIATE or column.categories == order[column.name]:
-                return column, values
-            codes = np.array([order[column.name].index(category) for category in column.categories], np.float32)
-            return column._replace(categories=order[column.name]), codes[values.astype(np.int64)]
-
-        return [part.with_(columns=dict(recoded(*item) for item in part.columns.items())) for part in parts]
 
     def with_targets(self, chosen: NDArray[np.bool_]) -> Self:
         """Return the strains with the targets alone for which ``chosen``, [P], is true; in numpy."""

@@ -142,10 +142,7 @@ class CovariatesConfig(TermConfig):
         unseen = [name for name, matching in found.items() if not matching]
         if unseen:
             what = f"`model.activity_from` names a covariate that strains do not have: '{unseen[0]}'"
-            expected, do = (
-                f"among {listing(seen) or 'none'}",
-                "name columns of the table in `data.source.csv.covariates`",
-            )
+            expected, do = f"among {listing(seen) or 'none'}", "name columns in `data.source.csv.covariates`"
             raise ConfigError(what, got=listing(self.activity_from), expected=expected, do=do)
         return [one for one in seen if any(one in matching for matching in found.values())]
 

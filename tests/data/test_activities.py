@@ -19,6 +19,7 @@ from dglcell.data.partition import gene_set_keys, strain_keys
 from dglcell.data.sources import SourceConfig, load_source
 from dglcell.data.sources.config import CsvConfig
 from dglcell.data.sources.guides import GuideConfig, guide_covariates
+from dglcell.data.sources.replicates import joined
 from dglcell.data.split import make_split
 from dglcell.data.store import Store, build_store
 from dglcell.data.strains import Strains
@@ -126,7 +127,7 @@ def test_activities_and_covariates_stay_with_their_strains(seed: int, number: in
     rows = np.random.default_rng(seed).permutation(number)
     taken, tensors = strains.take(rows), strains.to("cpu").take(torch.from_numpy(rows))
     cut = int(rows[0])
-    joined = Strains.concat([strains.slice(0, cut), strains.slice(cut, number)])
+    whole = joined([strains.slice(0, cut), strains.slice(cut, number)])
 
     def shown(of: Strains) -> list[tuple[dict[str, float], float]]:
         assert of.activities is not None
@@ -136,7 +137,7 @@ def test_activities_and_covariates_stay_with_their_strains(seed: int, number: in
         return [(dict(zip(n, x.tolist(), strict=True)), value) for n, x, value in zip(names, left, values, strict=True)]
 
     assert shown(taken) == shown(tensors) == [shown(strains)[row] for row in rows]
-    assert shown(joined) == shown(strains)
+    assert shown(whole) == shown(strains)
 
 
 def test_a_random_split_parts_activities_and_media_of_one_gene() -> None:
@@ -233,7 +234,7 @@ def test_strains_are_taken_alike_from_arrays_and_from_tensors(
     assert taken.genotypes == [table.genotypes[row] for row in rows]
     for column, values in table.columns.items():
         np.testing.assert_array_equal(taken.columns[column], values[rows])
-    assert_same_strains(Strains.concat([table.slice(0, rows[0]), table.slice(rows[0], 30)]), table)
+    assert_same_strains(joined([table.slice(0, rows[0]), table.slice(rows[0], 30)]), table)
     tensors = table.to("cpu").take(torch.tensor(rows), len(taken.targets) + fillers)
     assert tensors.targets.tolist() == [*taken.targets.tolist(), *[-1] * fillers]
     assert_same_strains(tensors.with_(targets=tensors.targets[: len(taken.targets)]).numpy(), taken)
@@ -243,7 +244,7 @@ def test_strains_are_taken_alike_from_arrays_and_from_tensors(
 def test_what_a_part_lacks_is_missing_and_genes_are_matched_by_name() -> None:
     one, other = table_of([["A", "B"]]), table_of([["C", "A"], []])
     other = other.with_(columns=columns_of(phenotype={"score": np.array([1, 2], np.float32)}), units={"score": "x"})
-    both = Strains.concat([one, other])
+    both = joined([one, other])
     assert both.genotypes == [["A", "B"], ["C", "A"], []]
     np.testing.assert_array_equal(both.labels, [[0, np.nan], [np.nan, 1], [np.nan, 2]])
     assert both.units == {"fitness": "1", "score": "x"}

@@ -1,13 +1,15 @@
-"""Merge several measurements of one strain, given row by row: averages and spread."""
+"""Join the rows of tables, and merge several measurements of one strain: averages and spread."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.data.columns import COVARIATE, P_VALUE, SD, columns_of
+from dglcell.data.columns import COVARIATE, P_VALUE, SD, Array, Column, columns_of, translated
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, and_more
 
@@ -39,6 +41,52 @@ def strain_numbers(rows: Strains) -> NDArray[np.int64]:
 def genes_of(rows: Strains, row: int) -> str:
     """Return the genes of a row, for a message."""
     return ", ".join(rows.slice(row, row + 1).genotypes[0])
+
+
+def joined(parts: Sequence[Strains]) -> Strains:
+    """Join the strains of ``parts``, one part after the other, with genes and categories matched by name.
+
+    Values are NaN where a part lacks a column.
+
+    Raises:
+        DataError: a part lacks a covariate of another part.
+    """
+    parts = _with_the_same_categories(parts)
+    names = tuple(dict.fromkeys(chain.from_iterable(part.names for part in parts)))
+    place = {name: number for number, name in enumerate(names)}
+    ends = np.cumsum([0, *(len(part.targets) for part in parts)])
+    columns = {
+        column: np.concatenate([part.columns.get(column, np.full(len(part), np.nan, np.float32)) for part in parts])
+        for column in dict.fromkeys(chain.from_iterable(part.columns for part in parts))
+    }
+    deletes_only = all(part.activities is None for part in parts)
+    return parts[0].with_(
+        names=names,
+        targets=np.concatenate([translated(p.targets, np.array([place[name] for name in p.names])) for p in parts]),
+        offsets=np.concatenate([*(p.offsets[:-1] + end for p, end in zip(parts, ends, strict=False)), ends[-1:]]),
+        columns=columns,
+        units={name: unit for part in reversed(parts) for name, unit in part.units.items()},
+        activities=None if deletes_only else np.concatenate([part.left() for part in parts]),
+    )
+
+
+def _with_the_same_categories(parts: Sequence[Strains]) -> list[Strains]:
+    """Return parts whose covariates have the categories of all of them, sorted."""
+    order = dict[str, tuple[str, ...]]()
+    for name in dict.fromkeys(chain.from_iterable(part.covariates for part in parts)):
+        order[name] = tuple(sorted({one for part in parts for one in part.covariates.get(name, ())}))
+        if any(name not in part.covariates or bool(part.covariates[name]) != bool(order[name]) for part in parts):
+            what = f"covariate '{name}' is not the same kind of column in all tables that are joined"
+            expected = f"texts in all of them, or numbers in all of them, under the name '{name}'"
+            raise DataError(what, expected=expected, do="give the covariate of every strain")
+
+    def recoded(column: Column, values: Array) -> tuple[Column, Array]:
+        if column.kind != COVARIATE or column.categories == order[column.name]:
+            return column, values
+        codes = np.array([order[column.name].index(category) for category in column.categories], np.float32)
+        return column._replace(categories=order[column.name]), codes[values.astype(np.int64)]
+
+    return [part.with_(columns=dict(recoded(*item) for item in part.columns.items())) for part in parts]
 
 
 # Several measurements of one strain: averaged, with their spread and their number.

@@ -23,7 +23,7 @@ import numpy as np
 from dglcell.data.columns import P_VALUE, PHENOTYPE, SD, Column, Provenance
 from dglcell.data.sources.config import DIGENIC, TRIGENIC, CsvConfig, LaboratoryConfig
 from dglcell.data.sources.csv_table import measure_rows
-from dglcell.data.sources.replicates import keep
+from dglcell.data.sources.replicates import joined, keep
 from dglcell.data.strains import Strains
 from dglcell.data.table import Rows
 from dglcell.errors import DataError, listing
@@ -195,7 +195,7 @@ class SgaScreen:
         provenance = replace(provenance, counts=dict(counts))
         if not parts:
             return Strains.from_indices((), [], provenance=provenance)
-        strains = Strains.concat(parts)
+        strains = joined(parts)
         columns = {of: strains.columns[of].astype(np.float32) for of in MEASURED if of in strains.columns}
         copies = pd.concat(crosses).duplicated().to_numpy()
         strains = strains.with_(columns=columns, provenance=provenance)

@@ -13,7 +13,7 @@ from dglcell.data.columns import P_VALUE, Provenance
 from dglcell.data.sources.config import CsvConfig, LaboratoryConfig, Replicates
 from dglcell.data.sources.csv_table import measure_csv
 from dglcell.data.sources.laboratory import LABORATORIES, check_choices, measure_laboratory
-from dglcell.data.sources.replicates import counted, keep, merge_replicates, strain_numbers
+from dglcell.data.sources.replicates import counted, joined, keep, merge_replicates, strain_numbers
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, listing
 
@@ -89,7 +89,7 @@ def load_union(config: UnionConfig, raw: str | None = None) -> Strains:
         DataError: a file is missing or unusable, or strains are to be refused.
     """
     parts = [_renamed(measure(part.name, part.csv, part.laboratory, raw), part.phenotypes) for part in config.parts]
-    rows = Strains.concat(parts).with_(provenance=_provenance(config, parts))
+    rows = joined(parts).with_(provenance=_provenance(config, parts))
     part_of = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     keys = strain_numbers(rows)
     first_part = part_of[np.unique(keys, return_index=True)[1]]  # rows are in the order of their parts
