@@ -42,6 +42,14 @@ def write_raw_folder(folder: Path, genes: Sequence[str] = GENES) -> Path:
         _write(folder / f"networks/4932.protein.links.detailed.v{version}.txt.gz", string_links(genes))
     for name, lines in (
         (
+            "string12_0_physical",
+            _table(
+                ["protein1", "protein2", "combined_score"],
+                ([f"4932.{a}", f"4932.{b}", "999"] for a, b in pairs(genes)),
+                " ",
+            ),
+        ),
+        (
             "string11_5_high_confidence",
             _table(["orf_a", "orf_b", *STRING_CHANNELS], ([a, b, *"123456"] for a, b in pairs(genes))),
         ),
@@ -49,10 +57,18 @@ def write_raw_folder(folder: Path, genes: Sequence[str] = GENES) -> Path:
         ("sgd_regulatory", sgd_regulation(genes)),
         ("tflink", tflink(genes)),
         ("yeastract", _table(["tf", "target"], pairs(genes))),
-        ("biogrid_physical_3_4_156", _table(["orf_a", "orf_b"], pairs(genes))),
         ("cyc2008_complexes", cyc2008(genes)),
         ("go_slim_sgd", go_slim(genes)),
         ("kuzmin2018_interactions", _table(["gene_a", "gene_b"], pairs(genes))),
+        *(
+            (name, _table(["orf_a", "orf_b"], pairs(genes)))
+            for name in (
+                "biogrid_physical_3_4_156",
+                "pan2006_interactions",
+                "sgd2007_negative_interactions",
+                "sgd2007_rescues",
+            )
+        ),
         ("ecoli_k12_neighbours", _table(["gene_a", "gene_b", "places"], ([a, b, "1"] for a, b in pairs(genes)))),
         ("ecoli_k12_families", _table(["gene", "family"], ([gene, str(i // 3)] for i, gene in enumerate(genes)))),
         (

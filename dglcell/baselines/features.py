@@ -16,10 +16,10 @@ from dglcell.data.columns import COVARIATE
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.gene_space import SIMILAR
+from dglcell.graph.gene_space import relations_from_others
 from dglcell.graph.metabolism import whole_reactions
 from dglcell.graph.resident import SteadyState
-from dglcell.graph.schema import CATALYSES, CONVERTS, GENE, METABOLITE, REACTION, gene_relation
+from dglcell.graph.schema import CATALYSES, CONVERTS, GENE, METABOLITE, REACTION
 
 
 def refuse_activities(strains: Strains, name: str) -> Strains:
@@ -156,9 +156,9 @@ def gene_similarity(cell: CellGraph, genes: NDArray[np.integer]) -> GeneSimilari
     """Sum the squared cosines of random-walk profiles over the networks.
 
     The profile of a gene in one network is where a walk of one to three steps from it ends, each further step being
-    taken with probability 0.8. Genes of a metabolic model are linked where they catalyse the same reaction. `similar`,
-    which follows from the other relations, is no network of its own; those of `cell.similarity.sources` are. Cosines
-    with more than 2,048 genes are estimated, the same way every time, which takes a tenth of the time.
+    taken with probability 0.8. Genes of a metabolic model are linked where they catalyse the same reaction. `similar`
+    and what else follows from other relations is no network of its own; sets and vectors of `cell.similarity.sources`
+    are. Cosines with more than 2,048 genes are estimated, the same way every time, which takes a tenth of the time.
 
     Args:
         cell: whose relations are read; weights of edges are not used.
@@ -182,7 +182,7 @@ def gene_similarity(cell: CellGraph, genes: NDArray[np.integer]) -> GeneSimilari
 def _networks(cell: CellGraph) -> list[sparse.csr_array]:
     """Return the symmetric [N, N] adjacency, without self-loops, of every network between genes."""
     size = len(cell.genes)
-    between = [r for r in cell.relations if r[0] == r[2] == GENE and r != gene_relation(SIMILAR)]
+    between = [r for r in cell.relations if r[0] == r[2] == GENE and r not in relations_from_others(cell)]
     found = [_ones(cell.edges(relation).src, cell.edges(relation).dst, (size, size)) for relation in between]
     if CATALYSES in cell.relations:
         edges = cell.edges(CATALYSES)

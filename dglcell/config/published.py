@@ -38,7 +38,8 @@ def needs(config: Config) -> list[PublishedFile]:
         if part.name in LABORATORIES:
             found += [table.file for table in chosen_tables(part.name, part.laboratory.tables)]
     known = published()
-    return _once([*found, *(known[value] for value in strings(asdict(config)) if value in known)])
+    found += [known[value] for value in strings(asdict(config)) if value in known]
+    return _once([*found, *(known[of.not_within].whole for of in cell.networks.values() if of.not_within in known)])
 
 
 def named(name: str) -> list[PublishedFile]:
@@ -54,7 +55,7 @@ def named(name: str) -> list[PublishedFile]:
         what, screens = f"no data source is called '{name}' that has raw files", ", ".join(LABORATORIES)
         expected = f"one of {screens}; or the path of a published file such as {next(iter(known))}"
         raise ConfigError(what, expected=expected, do="see `dglcell data list`")
-    return [known[name]]
+    return [known[name].whole]
 
 
 def published() -> dict[str, PublishedFile]:

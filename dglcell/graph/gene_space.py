@@ -78,6 +78,13 @@ def relations_of_sources(cell: CellGraph) -> frozenset[Relation]:
     return frozenset(gene_relation(f"{SIMILAR}_{name}") for name in similarity.get("sources", ()))
 
 
+def relations_from_others(cell: CellGraph) -> frozenset[Relation]:
+    """Return the relations of a cell graph between genes with similar neighbours in its other relations."""
+    similarity = (cell.provenance.get("config") or {}).get("similarity") or {}
+    of_relations = [name for name, source in similarity.get("sources", {}).items() if source.get("relations")]
+    return frozenset(map(gene_relation, (SIMILAR, *(f"{SIMILAR}_{name}" for name in of_relations))))
+
+
 def similar_relations(
     config: SimilarityConfig,
     relations: Mapping[Relation, Edges],

@@ -70,7 +70,8 @@ def read_network(
     }
     if config.not_within:
         published = FILES.get(config.not_within)
-        screen = published.find(raw).path if published else find_raw(config.not_within, raw)
+        # Of genes that a part lacks, pairs with others would be let through.
+        screen = published.whole.find(raw).path if published else find_raw(config.not_within, raw)
         provenance["not_within"] = {"path": config.not_within, "sha256": sha256_file(screen)}
         pairs = read_table(screen, ["0", "1"], header=True)
         within = np.isin(names.names, [n for end in "01" for n in aliases.resolve(pairs.text(end)[0], known)[0]])

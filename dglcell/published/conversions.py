@@ -14,6 +14,9 @@ import pandas as pd
 MARKER = "YDL227C"
 """This is HO, where control strains of trigenic screens carry a marker instead of a second query deletion."""
 
+NUCLEAR = r"Y[A-P][LR]\d{3}[CW](?:-[A-Z])?"
+"""Systematic names of genes of the yeast nucleus have this form."""
+
 
 def convert(name: str, originals: Sequence[Path], arguments: Mapping[str, Any]) -> bytes:
     """Return the content of a table, made from the files it was published in.
@@ -44,6 +47,18 @@ def r_pairs(originals: Sequence[Path], variable: str, columns: Sequence[str], de
     values = (names[rows], names[others], np.round(scores[rows, others], decimals))
     pairs = pd.DataFrame(dict(zip(columns, values, strict=True)))
     return pairs.astype({columns[2]: str}).sort_values(list(columns))
+
+
+def r_named_pairs(originals: Sequence[Path], variables: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:
+    """List the pairs of yeast genes that ``columns`` of data frames of R name, each once and its genes in order.
+
+    Rows that name no two genes of the nucleus are left out.
+    """
+    pairs = []
+    for path, variable in zip(originals, variables, strict=True):
+        named = _read_r(path)[variable][list(columns)].astype(str).agg(" ".join, axis=1)
+        pairs += [tuple(sorted(set(re.findall(NUCLEAR, names)))) for names in named]
+    return pd.DataFrame([pair for pair in dict.fromkeys(pairs) if len(pair) == 2], columns=["orf_a", "orf_b"])
 
 
 def text_rows(originals: Sequence[Path], columns: Mapping[str, int], label: str, labels: Sequence[str]) -> pd.DataFrame:

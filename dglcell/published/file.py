@@ -99,6 +99,11 @@ class PublishedFile:
         return Path(self.path).name
 
     @property
+    def whole(self) -> PublishedFile:
+        """Return the file without its part, for those that ask which genes a table has."""
+        return replace(self, part=None)
+
+    @property
     def downloads(self) -> tuple[PublishedFile, ...]:
         """Return what is downloaded to have the file: the file, its archive, those that it is made from, or nothing."""
         if self.made is not None:

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Collins 2007 E-MAP, set operator that compares genes by two other screens, gene-disjoint split
+# Collins 2007 E-MAP, set operator that compares genes by five other screens, gene-disjoint split
 # Rendered by `dglcell job render conf/101-collins2007/set_operator_with_other_screens.yaml`: edit the `slurm` section of the experiment, not this script.
 # Submit it from the folder that this path starts in, with `dglcell job submit`, or after `mkdir -p slurm` with sbatch.
 # It runs in the environment of the shell that submits it, which has to be active there; or say in `slurm.setup` how to

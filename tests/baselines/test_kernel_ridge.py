@@ -169,7 +169,11 @@ def test_genes_of_a_metabolic_model_are_linked_by_their_reactions() -> None:
 
 def test_a_relation_that_follows_from_the_others_does_not_count() -> None:
     links = {gene_relation("one"): [(0, 1), (1, 2)]}
-    with_similar = cell_of(4, {**links, gene_relation("similar"): [(0, 3), (2, 3)]})
+    more = {gene_relation(name): [(0, 3), (2, 3)] for name in ("similar", "similar_one", "similar_terms")}
+    with_similar = cell_of(4, {**links, **more})
+    sources = {"one": {"relations": ["one"]}, "terms": {"relations": [], "sets": {"source": "go_slim_sgd"}}}
+    with_similar.provenance["config"] = {"similarity": {"sources": sources}}
+    links[gene_relation("terms")] = [(0, 3), (2, 3)]  # sets are known of nothing else
     np.testing.assert_array_equal(
         gene_similarity(with_similar, np.arange(4)).matrix, gene_similarity(cell_of(4, links), np.arange(4)).matrix
     )

@@ -80,6 +80,14 @@ def test_files_of_the_catalogue_those_named_by_path_and_those_of_unions_are_need
     ]
 
 
+def test_a_table_whose_genes_are_left_out_is_needed_as_a_whole(tmp_path: Path) -> None:
+    path = "interactions/collins2007_emap_whole.csv.gz"
+    networks = f"{{tong: {{source: tong2004_interactions, not_within: {path}}}}}"
+    text = f"cell: {{model: textbook, networks: {networks}}}\ndata: {{source: {{name: collins2007}}}}\n"
+    *_, screen = needs(load_config(write(tmp_path, "experiment.yaml", text)))
+    assert screen == FILES[path].whole == named(path)[0] != FILES[path]
+
+
 MODEL = b"{}" * 200
 MATRIX = b"SystematicName\tYBR112C\nYAL001C\t1\n"
 EDGES = b"tf,target\nYBR112C,YAL001C\n"

@@ -50,7 +50,8 @@ DIRECTED = set(pairs(GENES))
 COMPLEXES = {(a, b) for i, a in enumerate(GENES) for j, b in enumerate(GENES) if a != b and i // 3 == j // 3}
 EXPECTED = {
     **dict.fromkeys(("sgd_physical", "biogrid_physical_3_4_156"), BOTH_WAYS),
-    **dict.fromkeys(("tong2004_interactions", "kuzmin2018_interactions"), BOTH_WAYS),
+    **dict.fromkeys(("tong2004_interactions", "kuzmin2018_interactions", "pan2006_interactions"), BOTH_WAYS),
+    **dict.fromkeys(("sgd2007_negative_interactions", "sgd2007_rescues", "string12_0_physical"), BOTH_WAYS),
     "ecoli_k12_neighbours": BOTH_WAYS,
     **dict.fromkeys(("sgd_regulatory", "yeastract"), DIRECTED),
     "tflink": {(GENES[1], target) for target in GENES},

@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.errors import ConfigError, DglcellError, GraphError
+from dglcell.errors import ConfigError, DataError, DglcellError, GraphError
 from dglcell.graph.catalogue import NetworkConfig
 from dglcell.graph.cell import CellConfig
 from dglcell.graph.cell_graph import Edges
 from dglcell.graph.networks import network_edges, pairs_within_groups, read_network
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
+from dglcell.published.file import FILES
 from tests.examples import examples
 
 Write = Callable[[str, str], str]
@@ -189,6 +190,18 @@ def test_pairs_within_another_table_are_left_out(write: Write) -> None:
     edges, provenance = relations(path, aliases=aliases, not_within=screen, directed=True)
     assert named(edges["net"]) == {("YC", "YD"), ("YB", "YD")}
     assert provenance["not_within"] == {"path": screen, "sha256": hashlib.sha256(Path(screen).read_bytes()).hexdigest()}
+
+
+def test_a_part_of_a_table_does_not_say_which_genes_it_has(tmp_path: Path) -> None:
+    whole = FILES["interactions/collins2007_emap_whole.csv.gz"]
+    assert whole.part is not None
+    (tmp_path / "interactions").mkdir()
+    (tmp_path / whole.part.path).write_text("gene_a,gene_b,s_score\nYA,YB,0.5\n")
+    (tmp_path / "n.csv").write_text("a,b\nYA,YB\n")
+    keys = {"columns": ["a", "b"], "not_within": whole.path}
+    named = CellConfig(networks={"net": NetworkConfig(path=str(tmp_path / "n.csv"), **keys)}).tables()["net"]
+    with pytest.raises(DataError, match=rf"{whole.path}' not found(.|\n)*data fetch {whole.path}"):
+        read_network("net", named, AliasTable(), GENES, str(tmp_path))
 
 
 def test_quotes_can_be_characters_like_others(write: Write) -> None:

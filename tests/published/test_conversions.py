@@ -149,5 +149,17 @@ def test_a_data_frame_of_r(tmp_path: Path) -> None:
     assert table == b"query,interact,recip\nYAL001C,1,True\nYBR002W,0,False\n"
 
 
+def test_pairs_that_data_frames_of_r_name(tmp_path: Path) -> None:
+    lethal = pd.DataFrame({"V2": ["YFL039C (Bait)|YBR243C (Hit)", "YBR243C (Bait)|YFL039C (Hit)"]})
+    slow = pd.DataFrame(
+        {"V2": ["Q0250 (Bait)|YAL001C (Hit)", "YDR363W-A (Bait)|YAL001C (Hit)", "YAL001C (Bait)|YAL001C (Hit)"]}
+    )
+    paths = [tmp_path / "lethal.rda", tmp_path / "slow.rda"]
+    for path, frame in zip(paths, (lethal, slow), strict=True):
+        write_rda(path, {path.stem: frame.astype("category")})
+    table = convert("r_named_pairs", paths, {"variables": ["lethal", "slow"], "columns": ["V2"]})
+    assert table == b"orf_a,orf_b\nYBR243C,YFL039C\nYAL001C,YDR363W-A\n"
+
+
 def test_every_conversion_is_tested() -> None:
-    assert {*TEXTS, "r_pairs", "r_table"} == {*CONVERSIONS, "copy"}
+    assert {*TEXTS, "r_named_pairs", "r_pairs", "r_table"} == {*CONVERSIONS, "copy"}
