@@ -58,13 +58,14 @@ def train(options: argparse.Namespace) -> None:
         with signals.noted():  # torch ends the process where a signal raises an error within its own imports
             from dglcell.files.untrusted import read_json
             from dglcell.report.page import format_expected, format_results_table, lines_below, strongest
-            from dglcell.training.run import rows_with, train_ablation
             from dglcell.training.run import train as run
+            from dglcell.training.run import train_ablation
 
         result = run(config, options.command, signals)
         rows = result.rows
         if options.without_messages:
-            rows = rows_with(rows, train_ablation(config, options.without_messages, options.command, signals))
+            ablation = train_ablation(config, options.without_messages, options.command, signals)
+            rows = [row for row in rows if row.model not in {one.model for one in ablation}] + ablation
     if not is_rank_zero():
         return
     predicts = {one["name"] for one in read_json(result.directory.results).get("predicts", {}).values()}

@@ -6,7 +6,6 @@ import ctypes
 import gc
 import logging
 import re
-import resource
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,7 +15,7 @@ from pathlib import Path
 import torch
 
 from dglcell.errors import ConfigError, MissingDependencyError
-from dglcell.machine.processor import PROCESS, Ranks, _kilobytes, allotted_cores, group_limits, status
+from dglcell.machine.processor import PROCESS, Ranks, _kilobytes, allotted_cores, group_limits, resident_peak, status
 
 log = logging.getLogger("dglcell")
 
@@ -121,5 +120,4 @@ def measured_memory(device: str) -> Iterator[Peak]:
             (PROCESS / "clear_refs").write_text("5", encoding="utf-8")
         before = status("VmRSS") or 0
     yield peak
-    high = status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    peak.bytes = max(0, (torch.cuda.max_memory_allocated(device) if cuda else high) - before)
+    peak.bytes = max(0, (torch.cuda.max_memory_allocated(device) if cuda else resident_peak()) - before)

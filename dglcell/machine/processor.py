@@ -6,6 +6,7 @@ import ctypes
 import os
 import platform
 import re
+import resource
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -116,6 +117,12 @@ def group_limits(controller: str, files: Sequence[str], older: Sequence[str]) ->
 def status(key: str) -> int | None:
     """Return a figure of this process in bytes, e.g. ``VmRSS``, or None where there is no /proc."""
     return _kilobytes(PROCESS / "status", key)
+
+
+def resident_peak() -> int:
+    """Return the high-water mark of this process's resident set in bytes."""
+    unit = 1 if platform.system() == "Darwin" else 1024
+    return status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _kilobytes(path: Path, key: str) -> int | None:

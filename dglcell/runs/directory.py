@@ -7,7 +7,6 @@ import json
 import math
 import os
 import platform
-import resource
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from dglcell.errors import CheckpointError, listing
 from dglcell.files.atomic import atomic_file, write_json
 from dglcell.files.owner import refuse_if_taken_over
 from dglcell.files.untrusted import Number, UnreadableError, Whole, check_fields, parse_json
-from dglcell.machine.processor import status
+from dglcell.machine.processor import resident_peak
 
 if TYPE_CHECKING:
     import torch
@@ -298,9 +297,3 @@ def memory_peak(device: torch.device) -> int:
     import torch
 
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else resident_peak()
-
-
-def resident_peak() -> int:
-    """Return the high-water mark of this process's resident set in bytes."""
-    unit = 1 if platform.system() == "Darwin" else 1024
-    return status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -249,8 +249,3 @@ def train_ablation(
     if config.plot:
         write_report(run.path)
     return rows
-
-
-def rows_with(rows: list[ResultRow], ablation: list[ResultRow]) -> list[ResultRow]:
-    """Return the rows of a run with those of its ablation, in place of earlier ones."""
-    return [row for row in rows if row.model != WITHOUT_MESSAGES] + ablation

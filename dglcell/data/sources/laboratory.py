@@ -12,22 +12,13 @@ from dglcell.checks import check_values
 from dglcell.data.columns import Provenance
 from dglcell.data.sources.config import DIGENIC, TRIGENIC, CsvConfig, LaboratoryConfig
 from dglcell.data.sources.csv_table import measure_rows
-from dglcell.data.sources.screen_sga import FoundTable, SgaScreen
+from dglcell.data.sources.screen_sga import RawTable, SgaScreen
 from dglcell.data.sources.text_table import read_rows
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
 from dglcell.published.file import FILES, PublishedFile, format_hash, read_declarations
 
 KIND = "kind"
-
-
-@dataclass(frozen=True)
-class RawTable:
-    """Describe a table of a publication."""
-
-    file: PublishedFile  #: the table itself, or an archive that holds it, with its copies
-    member: str = ""  #: name of the table inside an archive, without folders
-    rows: int | None = None  #: number of its rows, without the header; None where unknown
 
 
 @dataclass(frozen=True)
@@ -49,7 +40,7 @@ class CsvScreen:
         """Return the keys of the laboratory section that apply."""
         return ("where", "kind") if self.count == KIND else ("where",)
 
-    def read(self, tables: Sequence[FoundTable], config: LaboratoryConfig, provenance: Provenance) -> Strains:
+    def read(self, tables: Sequence[RawTable], config: LaboratoryConfig, provenance: Provenance) -> Strains:
         """Return the rows of the only table."""
         rows = read_rows(tables[0].path)
         counts = dict[str, int]()
@@ -134,8 +125,7 @@ def measure_laboratory(name: str, config: LaboratoryConfig, raw: str | None = No
         files={name: found.sha256 for name, found in files.items()},
         parameters={**asdict(config), "raw_files": trust},
     )
-    located = [FoundTable(found.path, table.member, table.rows) for found, table in tables]
-    rows = screen.reader.read(located, config, provenance)
+    rows = screen.reader.read([replace(table, path=found.path) for found, table in tables], config, provenance)
     if not len(rows):
         got = ", ".join(f"{what.replace('_', ' ')} {count:,}" for what, count in rows.provenance.counts.items())
         raise DataError(f"'{name}': no row is left", got=got, do="loosen `data.source.laboratory`")

@@ -28,7 +28,7 @@ from dglcell.data.strains import Strains
 from dglcell.data.table import Rows
 from dglcell.errors import DataError, listing
 from dglcell.files.atomic import DAMAGE
-from dglcell.published.file import open_member
+from dglcell.published.file import PublishedFile, open_member
 
 CHUNK_ROWS, MOST_ABOVE = 100_000, 20
 """Rows that are read together, and most rows up to the header, above which a title may stand."""
@@ -51,12 +51,13 @@ HEADERS = {
 
 
 @dataclass(frozen=True)
-class FoundTable:
-    """Locate a table of a publication."""
+class RawTable:
+    """Describe a table of a publication."""
 
-    path: Path  #: of the file, or of the archive that holds it
+    file: PublishedFile  #: the table itself, or an archive that holds it, with its copies
     member: str = ""  #: name of the table inside an archive, without folders
-    expected: int | None = None  #: number of its rows, without the header; None where unknown
+    rows: int | None = None  #: number of its rows, without the header; None where unknown
+    path: Path = Path()  #: where the file was found
 
     @property
     def name(self) -> str:
@@ -79,9 +80,9 @@ class FoundTable:
                 yield chunk
         except (*DAMAGE, zipfile.BadZipFile, CalamineError) as error:
             raise DataError(f"'{self.name}' cannot be read to its end", got=str(error), do=do) from error
-        if not rows or self.expected not in (None, rows):
+        if not rows or self.rows not in (None, rows):
             what = f"'{self.name}' does not have the rows that were published: cut off, or another version"
-            expected = f"{self.expected:,} rows" if self.expected else "one row per cross"
+            expected = f"{self.rows:,} rows" if self.rows else "one row per cross"
             raise DataError(what, got=f"{rows:,} rows", expected=expected, do=do)
 
     def _chunks(self) -> Iterator[Rows]:
@@ -178,7 +179,7 @@ class SgaScreen:
         stated = {"kind": self.states_kind, "temperature": self.states_array}
         return ("tables", "deletions_only", *(key for key, is_stated in stated.items() if is_stated))
 
-    def read(self, tables: Sequence[FoundTable], config: LaboratoryConfig, provenance: Provenance) -> Strains:
+    def read(self, tables: Sequence[RawTable], config: LaboratoryConfig, provenance: Provenance) -> Strains:
         """Return the rows that the configuration asks for; crosses that are listed twice with equal numbers once."""
         import pandas as pd
 

@@ -16,11 +16,11 @@ import pytest
 from dglcell.cli import main
 from dglcell.data.report import format_stats
 from dglcell.data.sources import SourceConfig, laboratory, list_sources, load_source, screen_sga
-from dglcell.data.sources.screen_sga import FoundTable, parse_strain
+from dglcell.data.sources.screen_sga import RawTable, parse_strain
 from dglcell.data.store import build_store
 from dglcell.errors import DataError
 from dglcell.graph.tables import read_aliases
-from dglcell.published.file import record_path
+from dglcell.published.file import PublishedFile, record_path
 from tests.data.sources import sga_tables as sga
 from tests.data.sources.sga_tables import Cell, costanzo, kuzmin, read, text, write_xlsx, write_zip
 from tests.http_server import Server, serve
@@ -265,7 +265,11 @@ ROWS = [
 ]
 
 
-def check(table: FoundTable) -> None:
+def located(path: Path, member: str = "", rows: int | None = None) -> RawTable:
+    return RawTable(PublishedFile(path.name), member, rows, path)
+
+
+def check(table: RawTable) -> None:
     """It has ``ROWS``."""
     rows = pd.concat(chunk.frame for chunk in table.chunks())
     for place, column in enumerate(["query", "alleles", "array"]):
@@ -276,20 +280,20 @@ def check(table: FoundTable) -> None:
         np.testing.assert_allclose(pd.to_numeric(rows[column], errors="coerce"), numbers, rtol=1e-6)
 
 
-def plain(folder: Path, content: str, name: str = "t.tsv") -> FoundTable:
+def plain(folder: Path, content: str, name: str = "t.tsv") -> RawTable:
     (folder / name).write_bytes(content.encode())
-    return FoundTable(folder / name)
+    return located(folder / name)
 
 
 def test_text_plain_gzipped_and_in_an_archive(tmp_path: Path) -> None:
     content = text(sga.KUZMIN2018, ROWS)
     check(plain(tmp_path, content))
     (tmp_path / "t.txt.gz").write_bytes(gzip.compress(content.encode()))
-    check(FoundTable(tmp_path / "t.txt.gz"))
+    check(located(tmp_path / "t.txt.gz"))
     write_zip(tmp_path / "t.zip", {"__MACOSX/._t.tsv": b"\0", "Data File S1: tables/t.tsv": content, "b.tsv": "x"})
     with pytest.raises(DataError, match=r"holds 0 files called 'c.tsv'"):
-        check(FoundTable(tmp_path / "t.zip", "c.tsv"))
-    check(FoundTable(tmp_path / "t.zip", "t.tsv"))
+        check(located(tmp_path / "t.zip", "c.tsv"))
+    check(located(tmp_path / "t.zip", "t.tsv"))
 
 
 TEXT, ORDER = text(sga.KUZMIN2018, ROWS), np.random.default_rng(0).permutation(len(sga.KUZMIN2018))
@@ -315,14 +319,14 @@ def test_a_spreadsheet_with_a_title_above_its_header(tmp_path: Path) -> None:
     rows = [[float(cell) if cell in ("2.00E-01", 0) else cell for cell in row] for row in ROWS]
     title = ["Table S1. Raw genetic interaction dataset.", *[""] * 11]
     path = write_xlsx(tmp_path / "t.xlsx", [title, sga.KUZMIN2020, *rows])
-    check(FoundTable(path))
+    check(located(path))
     write_zip(tmp_path / "t.zip", {"tables/t.xlsx": path.read_bytes()})
-    check(FoundTable(tmp_path / "t.zip", "t.xlsx"))
+    check(located(tmp_path / "t.zip", "t.xlsx"))
     (tmp_path / "c.xlsx").write_bytes(path.read_bytes()[:200])
     with pytest.raises(DataError, match=r"'c.xlsx' cannot be read to its end\n.*\n.*copy or download"):
-        check(FoundTable(tmp_path / "c.xlsx"))
+        check(located(tmp_path / "c.xlsx"))
     with pytest.raises(DataError, match=r"'n.xlsx' lacks columns(.|\n)*query strain id"):
-        check(FoundTable(write_xlsx(tmp_path / "n.xlsx", [title, ["a", "b"], ["c", 1.0]])))
+        check(located(write_xlsx(tmp_path / "n.xlsx", [title, ["a", "b"], ["c", 1.0]])))
 
 
 LINES = text(sga.KUZMIN2018, ROWS).splitlines(keepends=True)
@@ -351,14 +355,14 @@ def test_archives_that_are_cut_off(tmp_path: Path, name: str) -> None:
         write_zip(path, {"t.tsv": content})
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(DataError, match=rf"{name}' (cannot be read to its end|is not a whole archive)"):
-        check(FoundTable(path, "t.tsv"))
+        check(located(path, "t.tsv"))
 
 
 def test_the_number_of_rows_has_to_be_the_published_one(tmp_path: Path) -> None:
     path = plain(tmp_path, text(sga.KUZMIN2018, ROWS)).path
-    check(FoundTable(path, expected=3))
+    check(located(path, rows=3))
     with pytest.raises(DataError, match=r"does not have the rows that were published.*\n.*3 rows\n.*4 rows"):
-        check(FoundTable(path, expected=4))
+        check(located(path, rows=4))
 
 
 # Screens on the command line.
