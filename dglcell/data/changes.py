@@ -330,3 +330,15 @@ def list_genotypes(strains: Iterable[Iterable[str]]) -> list[list[str]]:
                 do="give a list of lists, or a DataFrame such as `pandas.read_csv(FILE)`",
             )
     return [[str(gene) for gene in strain] for strain in genotypes]
+
+
+def sets_at(ranks: NDArray[np.int64], genes: int, size: int) -> NDArray[np.int64]:
+    """Return the sets of genes with these ranks in the combinatorial number system, [S, size], each ascending."""
+    below = [np.arange(genes)]  # [genes] sets of 1, 2 … genes, all of which come before a gene
+    for _ in range(1, size):
+        below.append(np.cumsum(below[-1]) - below[-1])
+    rows = np.empty((len(ranks), size), np.int64)
+    for column in range(size - 1, -1, -1):
+        rows[:, column] = np.searchsorted(below[column], ranks, side="right") - 1
+        ranks = ranks - below[column][rows[:, column]]
+    return rows

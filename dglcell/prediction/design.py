@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import math
 from collections import Counter
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.data.changes import activity_of
+from dglcell.data.changes import activity_of, sets_at
 from dglcell.data.strains import Strains
 from dglcell.errors import GenotypeError, listing
 from dglcell.files.atomic import CONTROL, canonical_hash
@@ -96,27 +95,10 @@ class Design:
 
     def genes_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the [n, K] gene indices of the strains with these numbers, counted from 0 over the whole design."""
-        return np.asarray(self.genes, np.int64)[self._positions(numbers // max(1, len(self.activities)) ** self.size)]
-
-    def _positions(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the [n, K] positions of the strains' genes in the list of genes.
-
-        Of the combinations of m genes out of those from position p on, in lexicographic order, C(N − p, m) −
-        C(N − q, m) come before the first that begins at position q. So the first gene of the combination of number r
-        is at the q with the smallest x = N − q for which C(x, m) ≥ C(N − p, m) − r.
-        """
-        count = len(self.genes)
-        positions = np.empty((len(numbers), self.size), np.int64)
-        rest = numbers.astype(np.int64)
-        left = np.full(len(numbers), count, np.int64)
-        for column in range(self.size):
-            tails = _binomials(count, self.size - column)
-            behind = tails[left] - rest
-            found = np.searchsorted(tails, behind, side="left")
-            positions[:, column] = count - found
-            rest = tails[found] - behind
-            left = found - 1
-        return positions
+        count, numbers = len(self.genes), numbers // max(1, len(self.activities)) ** self.size
+        # The lexicographic order of sets is the reverse of the combinatorial number system with genes from the last.
+        mirrored = sets_at(math.comb(count, self.size) - 1 - numbers, count, self.size)
+        return np.asarray(self.genes, np.int64)[count - 1 - mirrored[:, ::-1]]
 
     def strains(self, first: int, last: int, names: tuple[str, ...]) -> Strains:
         """Return the strains from ``first`` to before ``last``, counted from the design's own first.
@@ -158,12 +140,6 @@ class Design:
     def _covariates(self) -> dict[str, str | float]:
         one = self.background
         return {} if one is None else {name: one.shown(name).tolist()[0] for name in one.covariates}
-
-
-@functools.lru_cache(maxsize=8)
-def _binomials(count: int, size: int) -> NDArray[np.int64]:
-    """Return C(x, size) for x from 0, [count + 1], which never decreases."""
-    return np.array([math.comb(x, size) for x in range(count + 1)], np.int64)
 
 
 def every_gene(vocabulary: Vocabulary) -> list[int]:

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from dglcell.data.changes import sets_at
 from dglcell.data.columns import MEDIUM, Provenance, columns_of, covariate_columns
 from dglcell.data.sources.config import InSilicoConfig
 from dglcell.data.sources.fba import FluxProblem, FluxSolver
@@ -89,8 +90,7 @@ def gene_sets(genes: int, size: int, amount: str, rng: np.random.Generator, *, k
         ConfigError: more sets than there are, or too many to hold.
     """
     total = math.comb(genes, size)
-    count = {"all": total, "none": 0}.get(amount)
-    count = int(amount) if count is None else count
+    count = int({"all": total, "none": 0}.get(amount, amount))
     for what, most, of, do in (
         ("more strains than there are", total, f" for {genes:,} genes", f"set `{key}: all`"),
         ("too many strains", MAX_STRAINS, "", f"give a number, e.g. `{key}: 100000`, to sample"),
@@ -98,19 +98,7 @@ def gene_sets(genes: int, size: int, amount: str, rng: np.random.Generator, *, k
         if count > most:
             raise ConfigError(f"`{key}` asks for {what}", got=f"{count:,}", expected=f"at most {most:,}{of}", do=do)
     ranks = np.arange(total) if count == total else rng.choice(total, size=count, replace=False)
-    return distinct_rows(_unrank(ranks, genes, size), genes)
-
-
-def _unrank(ranks: NDArray[np.int64], genes: int, size: int) -> NDArray[np.int32]:
-    """Return the sets with these ranks in the combinatorial number system, [S, size], ascending within a row."""
-    rows = np.zeros((len(ranks), size), dtype=np.int32)
-    rest = ranks.astype(np.int64)
-    for position in range(size, 0, -1):
-        below = np.array([math.comb(gene, position) for gene in range(genes)], dtype=np.int64)
-        largest = np.searchsorted(below, rest, side="right") - 1
-        rows[:, position - 1] = largest
-        rest = rest - below[largest]
-    return rows
+    return distinct_rows(sets_at(ranks, genes, size).astype(np.int32), genes)
 
 
 def subsets(sets: NDArray[np.int32], genes: int) -> NDArray[np.int32]:
