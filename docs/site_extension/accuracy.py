@@ -14,6 +14,12 @@ ALIGN = "lllrrrrrllr"
 
 GRAPHS = ("experiment", "measure", "own graph", "wild type's graph", "without messages", "own less wild type's",
           "own less without", "draws")  # fmt: skip
+CLEAR = (
+    "the own graph is better than the wild type's",
+    "the own graph is worse than the wild type's",
+    "messages over the own graph are better than none",
+    "messages over the own graph are worse than none",
+)
 WILD_TYPE = "_wild_type"
 """Names of experiments end so that pass messages over the wild type's graph, and else are another one."""
 
@@ -37,14 +43,18 @@ def pages(root: Path, experiments: list[tuple[str, Config]]) -> dict[str, str]:
             computed.append((row[0], "computed", *row[1:]))
     return {
         "parts/results.md": block("{rst-class} sortable", "") + "\n" + table(HEADER, measured + computed, ALIGN),
-        "parts/graphs.md": table(GRAPHS, _graphs(root, experiments), "llrrrrrr"),
+        "parts/graphs.md": _graphs(root, experiments),
         "parts/not-measured.md": f"No results are committed of {', '.join(missing)}.\n",
     }
 
 
-def _graphs(root: Path, experiments: list[tuple[str, Config]]) -> list[tuple[str, ...]]:
-    """A row for each experiment whose network was measured over the wild type's graph, too, and without messages."""
-    found = []
+def _graphs(root: Path, experiments: list[tuple[str, Config]]) -> str:
+    """A row for each experiment whose network was measured over the wild type's graph, too, and without messages.
+
+    Below the table stands of which rows the intervals do not include zero.
+    """
+    found: list[tuple[str, ...]] = []
+    clear: dict[str, list[str]] = {text: [] for text in CLEAR}
     for page, config in experiments:
         name = config.experiment.name
         record, other = committed(root).get(name), committed(root).get(name + WILD_TYPE)
@@ -53,9 +63,15 @@ def _graphs(root: Path, experiments: list[tuple[str, Config]]) -> list[tuple[str
         models, others = record.by_model(), other.by_model()
         own, wild, without = next(iter(models.values())), next(iter(others.values())), models[WITHOUT]
         link = f"[{code(name)}](_generated/experiments/{page}.md)"
-        differences = (as_text(interval(own, theirs)) for theirs in (wild, without))
-        found.append((link, TITLES[record.metric], *map(mean, (own, wild, without)), *differences, str(len(own))))
-    return found
+        differences = [interval(own, theirs) for theirs in (wild, without)]
+        for (better, worse), difference in zip((CLEAR[:2], CLEAR[2:]), differences, strict=True):
+            if difference and difference[1] * difference[2] > 0:
+                clear[better if difference[0] > 0 else worse].append(code(name))
+        scores, shown = map(mean, (own, wild, without)), map(as_text, differences)
+        found.append((link, TITLES[record.metric], *scores, *shown, str(len(own))))
+    said = [f"- {text}: {', '.join(names) or 'none'}" for text, names in clear.items()]
+    heading = f"Rows whose interval does not include zero, of {len(found)}:\n"
+    return "\n".join([table(GRAPHS, found, "llrrrrrr"), heading, *said, ""])
 
 
 def _row(page: str, config: Config, record: Record) -> tuple[str, ...] | None:
