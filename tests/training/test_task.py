@@ -73,8 +73,8 @@ def test_several_phenotypes_with_missing_labels_are_learnt_together(two: Tiny, t
     assert rows[-1]["validation/loss"] == pytest.approx(mean, rel=1e-5)
     assert {row.phenotype for row in result.rows} == {"fitness", "other"}
     table = pd.read_csv(result.directory.predictions("test"))
-    of = ("measured_fitness", "predicted_fitness", "measured_other", "predicted_other", "network_fitness", "network_other")
-    assert list(table) == ["genes", "names", *of]
+    both = [f"{what}_{name}" for name in ("fitness", "other") for what in ("measured", "predicted")]
+    assert list(table) == ["genes", "names", *both, "network_fitness", "network_other"]
     missing = table[table["measured_other"].isna()]
     assert 0 < len(missing) < len(table)
     assert missing["predicted_other"].notna().all()
