@@ -181,8 +181,8 @@ def gene_similarity(cell: CellGraph, genes: NDArray[np.integer]) -> GeneSimilari
 
 def _networks(cell: CellGraph) -> list[sparse.csr_array]:
     """Return the symmetric [N, N] adjacency, without self-loops, of every network between genes."""
-    size = len(cell.genes)
-    between = [r for r in cell.relations if r[0] == r[2] == GENE and r not in relations_from_others(cell)]
+    size, others = len(cell.genes), relations_from_others(cell)
+    between = [r for r in cell.relations if r[0] == r[2] == GENE and r not in others]
     found = [_ones(cell.edges(relation).src, cell.edges(relation).dst, (size, size)) for relation in between]
     if CATALYSES in cell.relations:
         edges = cell.edges(CATALYSES)

@@ -1,7 +1,7 @@
 """Read screens published as tables of synthetic genetic array (SGA) crosses: query strain × array strain.
 
 Costanzo et al. (2016) and Kuzmin et al. (2018, 2020) publish the same table in slightly different words. Rows are
-measured in parts, so that twenty million of them take few gigabytes.
+measured in parts and keep about 160 bytes each, so that twenty million of them take about 4 GB.
 """
 
 from __future__ import annotations
