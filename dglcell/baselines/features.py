@@ -16,10 +16,10 @@ from dglcell.data.columns import COVARIATE
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.gene_space import relations_from_others
+from dglcell.graph.gene_space import SIMILAR, relations_of_sources
 from dglcell.graph.metabolism import whole_reactions
 from dglcell.graph.resident import SteadyState
-from dglcell.graph.schema import CATALYSES, CONVERTS, GENE, METABOLITE, REACTION
+from dglcell.graph.schema import CATALYSES, CONVERTS, GENE, METABOLITE, REACTION, gene_relation
 
 
 def refuse_activities(strains: Strains, name: str) -> Strains:
@@ -181,8 +181,8 @@ def gene_similarity(cell: CellGraph, genes: NDArray[np.integer]) -> GeneSimilari
 
 def _networks(cell: CellGraph) -> list[sparse.csr_array]:
     """Return the symmetric [N, N] adjacency, without self-loops, of every network between genes."""
-    size, others = len(cell.genes), relations_from_others(cell)
-    between = [r for r in cell.relations if r[0] == r[2] == GENE and r not in others]
+    size, follow = len(cell.genes), {gene_relation(SIMILAR), *relations_of_sources(cell, from_relations=True)}
+    between = [r for r in cell.relations if r[0] == r[2] == GENE and r not in follow]
     found = [_ones(cell.edges(relation).src, cell.edges(relation).dst, (size, size)) for relation in between]
     if CATALYSES in cell.relations:
         edges = cell.edges(CATALYSES)

@@ -152,11 +152,9 @@ def load_models(path: Path, cell: CellGraph) -> tuple[dict[str, dict[str, Baseli
     try:
         text, *arrays = (found[f"arr_{i}"] for i in range(len(found)))
         content, restored = json.loads(str(text)), _restorer(arrays, cell)
+        gone = "SmallestSubset"  # runs of earlier versions have it
         models = {
-            # Runs of earlier versions have one of a kind that there is no more.
-            phenotype: {
-                name: restored(classes[kind], of) for name, (kind, of) in named.items() if kind != "SmallestSubset"
-            }
+            phenotype: {name: restored(classes[kind], of) for name, (kind, of) in named.items() if kind != gone}
             for phenotype, named in content["models"].items()
         }
         return models, dict(content["about"])

@@ -72,17 +72,11 @@ class SimilarityConfig:
             source.validate(f"{key}.sources.{name}")
 
 
-def relations_of_sources(cell: CellGraph) -> frozenset[Relation]:
-    """Return the relations of a cell graph that sources of similarity gave it."""
-    similarity = (cell.provenance.get("config") or {}).get("similarity") or {}
-    return frozenset(gene_relation(f"{SIMILAR}_{name}") for name in similarity.get("sources", ()))
-
-
-def relations_from_others(cell: CellGraph) -> frozenset[Relation]:
-    """Return the relations of a cell graph between genes with similar neighbours in its other relations."""
-    similarity = (cell.provenance.get("config") or {}).get("similarity") or {}
-    of_relations = [name for name, source in similarity.get("sources", {}).items() if source.get("relations")]
-    return frozenset(map(gene_relation, (SIMILAR, *(f"{SIMILAR}_{name}" for name in of_relations))))
+def relations_of_sources(cell: CellGraph, from_relations: bool = False) -> frozenset[Relation]:
+    """Return the relations of a cell graph that sources of similarity gave it, or those of relations alone."""
+    sources = ((cell.provenance.get("config") or {}).get("similarity") or {}).get("sources", {})
+    chosen = [name for name, source in sources.items() if source.get("relations") or not from_relations]
+    return frozenset(gene_relation(f"{SIMILAR}_{name}") for name in chosen)
 
 
 def similar_relations(
