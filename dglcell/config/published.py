@@ -132,8 +132,8 @@ def format_catalogue(raw: str | None = None) -> str:
 
     def listed(heading: str, entries: Iterable[tuple[str, Sequence[str], str]]) -> str:
         lines = [heading]
-        for name, about, where in entries:
-            text = " ".join(f"{sentence.rstrip('.')}." for sentence in about if sentence)
+        for name, (*about, licence), where in entries:
+            text = " ".join(f"{sentence.rstrip('.')}." for sentence in (*about, f"Licence: {licence}") if sentence)
             text = textwrap.fill(text, 76, break_on_hyphens=False)
             lines += [f"  {name}", textwrap.indent(text, "    "), f"    {where}"]
         return "\n".join(lines)

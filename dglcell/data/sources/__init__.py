@@ -186,11 +186,11 @@ def list_sources(raw: str | None = None) -> list[SourceInfo]:
     """
     growth = "single, double and triple deletions of a metabolic model by flux balance analysis"
     flux_balance, sizes = "Orth, Thiele & Palsson 2010, Nat Biotechnol 28:245", "428,673 strains for `textbook`"
-    own = "a table of your own: gene columns and phenotype columns"
+    own, unknown = "a table of your own: gene columns and phenotype columns", "any number of rows"
     found = [
-        SourceInfo("insilico", growth, flux_balance, "computed", sizes, available=True),
-        SourceInfo("csv", own, "", "yours", "any", available=True),
-        SourceInfo("union", "the strains of several sources, genes matched by name", "", "theirs", "any", True),
+        SourceInfo("insilico", growth, flux_balance, "that of the metabolic model", sizes, available=True),
+        SourceInfo("csv", own, "", "your own", unknown, available=True),
+        SourceInfo("union", "the strains of several sources, genes matched by name", "", "theirs", unknown, True),
     ]
     for name, screen in LABORATORIES.items():
         files, rows = screen.files, [table.rows for table in screen.tables.values()]
