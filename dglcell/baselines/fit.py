@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dglcell.baselines.curves import FBA, FBA_CURVE, MINIMUM_OF_CURVES, PRODUCT_OF_CURVES
+from dglcell.baselines.curves import MINIMUM_OF_CURVES
 from dglcell.baselines.features import Reactions
 from dglcell.baselines.kernel_ridge import KERNEL_RIDGE
 from dglcell.baselines.problem import MORE, SIMULATED, Baseline, Family, Problem
-from dglcell.baselines.simple import ADDITIVE, BOUND, MULTIPLICATIVE, QUERY_PAIR, SAME_STRAIN, TRAINING_MEAN
+from dglcell.baselines.simple import ADDITIVE, BOUND, FBA, MULTIPLICATIVE, SAME_STRAIN, TRAINING_MEAN
 from dglcell.baselines.strain_kernels import REACTION_KERNEL, STRAIN_KERNEL
 from dglcell.baselines.trees import TREES
 from dglcell.errors import count
@@ -39,18 +39,15 @@ SILENCE = 10.0
 ALL_BASELINES: dict[str, Family] = {
     "training mean": TRAINING_MEAN,
     "additive ridge": ADDITIVE,
-    "query-pair mean": QUERY_PAIR,
     "multiplicative": MULTIPLICATIVE,
     "untrained bound": BOUND,
     "reaction kernel ridge": REACTION_KERNEL,
     "kernel ridge": KERNEL_RIDGE,
-    "product of curves": PRODUCT_OF_CURVES,
     "minimum of curves": MINIMUM_OF_CURVES,
     "same strain in other media": SAME_STRAIN,
     "kernel ridge over strains": STRAIN_KERNEL,
     "boosted trees": TREES,
     "FBA": FBA,
-    "FBA, rising curve": FBA_CURVE,
 }
 """Families by name; the validation part chooses one baseline of each. A new one is a file with a `Family`, and a line
 here."""
@@ -145,6 +142,8 @@ def save_models(path: Path, models: Mapping[str, Mapping[str, Baseline]], about:
 def load_models(path: Path, cell: CellGraph) -> tuple[dict[str, dict[str, Baseline]], dict[str, Any]]:
     """Read what `save_models` wrote: baselines, and what they were fitted to.
 
+    Runs of earlier versions may have baselines that have left the package. They are passed over.
+
     Raises:
         UnreadableError: the file is missing, or holds something else.
     """
@@ -152,9 +151,10 @@ def load_models(path: Path, cell: CellGraph) -> tuple[dict[str, dict[str, Baseli
     try:
         text, *arrays = (found[f"arr_{i}"] for i in range(len(found)))
         content, restored = json.loads(str(text)), _restorer(arrays, cell)
-        gone = "SmallestSubset"  # runs of earlier versions have it
         models = {
-            phenotype: {name: restored(classes[kind], of) for name, (kind, of) in named.items() if kind != gone}
+            phenotype: {
+                name: restored(classes[kind], of) for name, (kind, of) in named.items() if name in ALL_BASELINES
+            }
             for phenotype, named in content["models"].items()
         }
         return models, dict(content["about"])

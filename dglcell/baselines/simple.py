@@ -1,4 +1,4 @@
-"""Fit baselines of genes, query pairs and other media; and those of a fitness: of products, parts and bounds."""
+"""Fit baselines of genes, other media and computed growth; and those of a fitness: of products and bounds."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dglcell.baselines.features import Covariates, Reactions, blocks, refuse_activities
-from dglcell.baselines.problem import ANY, MORE, Baseline, Family, Problem, each
-from dglcell.data.columns import COVARIATE, MEDIUM, Column
-from dglcell.data.partition import Keys, query_pairs, strain_keys
+from dglcell.baselines.problem import ANY, MORE, SIMULATED, Baseline, Family, Problem, each
+from dglcell.data.columns import COMPUTED, COVARIATE, MEDIUM, Column
+from dglcell.data.partition import Keys, strain_keys
 from dglcell.data.strains import Strains
+from dglcell.errors import DataError
 
 
 @dataclass
@@ -98,37 +99,6 @@ class Shrunk:
 
 
 @dataclass
-class QueryPairMean(Baseline):
-    """Predict y = mean label of the strain's query pair, shrunk to the training mean.
-
-    The query pair is the first two genes in stored order, unordered; a pair is its own query pair. A strain
-    with fewer deletions, or with a query pair not seen in training, gets the training mean.
-    """
-
-    pseudo_count: float = 1.0  #: number of fictitious strains with the training mean added to every query pair
-    mean: float = field(default=0.0, init=False)
-    deviations: Shrunk = field(init=False, repr=False)
-
-    def fit(self, strains: Strains, y: NDArray[np.float64]) -> Self:
-        self.mean = float(y.mean())
-        rows, keys = _query_pairs(strains)
-        self.deviations = Shrunk.of(keys, y[rows] - self.mean, self.pseudo_count)
-        return self
-
-    def predict(self, strains: Strains) -> NDArray[np.float64]:
-        prediction = np.full(len(strains), self.mean)
-        rows, keys = _query_pairs(strains)
-        prediction[rows] += self.deviations(keys)
-        return prediction
-
-
-def _query_pairs(strains: Strains) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the strains with a query pair, and one integer for each pair."""
-    rows, genes = query_pairs(refuse_activities(strains, "query-pair mean"))
-    return rows, genes.min(axis=1) * len(strains.names) + genes.max(axis=1)
-
-
-@dataclass
 class SameStrain(Baseline):
     """Predict y = what the same strain had in other media, apart from the mean difference between the media.
 
@@ -159,7 +129,6 @@ class SameStrain(Baseline):
 
 TRAINING_MEAN = Family(lambda of: iter([TrainingMean().fit(of.train, of.y_train)]), about=ANY)
 ADDITIVE = Family(each(AdditiveRidge, 0.1, 1.0, 10.0, 100.0, 1000.0), about=ANY)
-QUERY_PAIR = Family(each(QueryPairMean, 0.5, 2.0, 8.0, 32.0))
 SAME_STRAIN = Family(
     each(SameStrain, 0.0, 0.5, 2.0),
     lambda of: None if len(of.train.covariates.get(MEDIUM, ())) > 1 else "needs strains in several media",
@@ -310,4 +279,38 @@ def _no_bound(problem: Problem) -> str | None:
 
 BOUND = Family(
     lambda of: iter([UntrainedBound(of.reactions).fit(of.train, of.y_train)] if of.reactions else []), _no_bound
+)
+
+
+SIMULATOR = "FbaGrowth"
+"""This simulator (`dglcell.data.sources.fba_growth`) computes the columns."""
+
+
+@dataclass
+class AsComputed(Baseline):
+    """Predict y = the growth that was computed. Its unit need not be that of the labels: the correlation counts."""
+
+    column: str  #: name of the covariate
+
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        """Return the column, [S]; strains without it are refused."""
+        found = strains.columns.get(Column(COVARIATE, self.column))
+        if found is None:
+            raise DataError(
+                f"FBA: the strains have no column '{self.column}'",
+                expected="strains as the store of a run has them, or as `predict` completes them",
+                do="set `data.fba`",
+            )
+        return np.asarray(found, dtype=np.float64)
+
+
+def _columns(problem: Problem) -> list[str]:
+    made = problem.train.provenance.parameters.get(COMPUTED, {})
+    return [name for name in problem.train.computed if made[name].get("simulator") == SIMULATOR]
+
+
+FBA = Family(
+    lambda of: map(AsComputed, _columns(of)),
+    lambda of: None if _columns(of) else "needs the growth that `data.fba` computes",
+    about=SIMULATED,
 )

@@ -251,12 +251,12 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
             load_models(path, CELL)
     wrong = (["Strains", {}], ["TrainingMean", {}], ["TrainingMean", {"mean": "1"}], ["MeanOfAll", {"mean": 1.0}])
     for model in wrong:
-        np.savez(path, np.array(json.dumps({"about": {}, "models": {"growth": {"some": model}}})))
+        np.savez(path, np.array(json.dumps({"about": {}, "models": {"growth": {"training mean": model}}})))
         with pytest.raises(UnreadableError, match="no fitted baselines"):
             load_models(path, CELL)
-    gone = {"growth": {"smallest subset": ["SmallestSubset", {}], "mean": ["TrainingMean", {"mean": 1.0}]}}
+    gone = {"growth": {"smallest subset": ["SmallestSubset", {}], "training mean": ["TrainingMean", {"mean": 1.0}]}}
     np.savez(path, np.array(json.dumps({"about": {}, "models": gone})))
-    assert list(load_models(path, CELL)[0]["growth"]) == ["mean"]
+    assert list(load_models(path, CELL)[0]["growth"]) == ["training mean"]
     np.savez(path, np.array([{"an": "object"}], dtype=object))
     with pytest.raises(UnreadableError):
         load_models(path, CELL)

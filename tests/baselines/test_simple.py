@@ -1,4 +1,4 @@
-"""Baselines of genes and query pairs, and those in which effects multiply or the worst decides."""
+"""Baselines of genes and of computed growth, and those in which effects multiply or the worst decides."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.baselines.curves import MINIMUM, PRODUCT, AsComputed, Curve, GeneCurves
+from dglcell.baselines.curves import Curve, GeneCurves
 from dglcell.baselines.fit import families_of, fit_families
-from dglcell.baselines.simple import AdditiveRidge, Multiplicative, QueryPairMean, SameStrain, not_fitness_like
+from dglcell.baselines.simple import AdditiveRidge, AsComputed, Multiplicative, SameStrain, not_fitness_like
 from dglcell.data.columns import COMPUTED, COVARIATE, Column, Provenance
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
@@ -21,15 +21,6 @@ from tests.baselines.invented import problem_of, strains_of
 def test_additive_ridge_gives_unseen_genes_no_effect() -> None:
     model = AdditiveRidge(1.0).fit(strains_of([[0], [1], [0, 1]], 4), np.array([1.0, 2.0, 3.0]))
     assert model.predict(strains_of([[2, 3]], 4)) == pytest.approx(model.predict(strains_of([[]], 4)))
-
-
-def test_query_pair_mean_by_hand() -> None:
-    train = strains_of([[3, 1, 0], [1, 3, 2], [4, 2, 0], [0, 1], [2]], 5)
-    model = QueryPairMean(1.0).fit(train, np.array([2.0, 4.0, 1.0, 3.0, 5.0]))
-    # Mean 3; the query pair {1, 3} was seen twice, with 2 and 4; {2, 4} once, with 1; {0, 1} once, with 3.
-    test = strains_of([[1, 3, 4], [2, 4, 3], [1, 0, 3], [0, 4, 2], [2], []], 5)
-    assert model.predict(test).tolist() == [3.0, 2.0, 3.0, 3.0, 3.0, 3.0]
-    assert QueryPairMean(0.0).fit(train, np.array([2.0, 5.0, 1.0, 3.0, 4.0])).predict(test)[0] == 3.5
 
 
 def test_a_strain_is_expected_to_do_in_a_new_medium_what_it_did_in_others() -> None:
@@ -151,16 +142,15 @@ def test_every_gene_has_its_curve_where_much_is_measured() -> None:
     np.testing.assert_allclose(model.predict(strains)[21:], model.pooled(1 - left), atol=1e-6)
 
 
-def test_curves_of_several_genes_multiply_or_the_least_counts() -> None:
+def test_of_the_curves_of_several_genes_the_least_counts() -> None:
     left = np.linspace(0, 1, 11)
     strains = rows({}, *({"g0": s} for s in left), *({"g1": s} for s in left))
     a, b = 2 * left, 1 + left  # the wild type has 2
     y = np.concatenate([[2.0], a, b])
     pairs = rows(*({"g0": s, "g1": t} for s in left for t in left))
     first, second = np.repeat(a, 11), np.tile(b, 11)
-    for combined, expected in ((PRODUCT, first * second / 2), (MINIMUM, np.minimum(first, second))):
-        found = GeneCurves(1e-9, combined).fit(strains, y).predict(pairs)
-        np.testing.assert_allclose(found, expected, atol=1e-6, err_msg=combined)
+    found = GeneCurves(1e-9).fit(strains, y).predict(pairs)
+    np.testing.assert_allclose(found, np.minimum(first, second), atol=1e-6)
 
 
 def with_growth(strains: Strains, growth: np.ndarray) -> Strains:
@@ -169,24 +159,10 @@ def with_growth(strains: Strains, growth: np.ndarray) -> Strains:
     return strains.with_(columns=columns, provenance=provenance)
 
 
-def test_a_curve_that_never_falls() -> None:
-    rng = np.random.default_rng(0)
-    growth = rng.uniform(0, 1, 80)
-    y = np.where(growth > 0.5, 1.0, 0.2) + rng.normal(0, 0.02, 80)
-    strains = with_growth(strains_of([[gene] for gene in range(80)], 80), growth)
-    models = fit_families(problem_of(strains, y))
-    raw, curve = models["FBA"], models["FBA, rising curve"]
-    np.testing.assert_allclose(raw.predict(strains), growth, atol=1e-6)
-    predicted = curve.predict(strains)[np.argsort(growth)]
-    assert (np.diff(predicted) >= 0).all()
-    assert np.abs(predicted - y[np.argsort(growth)]).mean() < 0.05
-    beyond = curve.predict(with_growth(strains, growth * 100))
-    assert beyond.max() == predicted.max()
-
-
 def test_growth_is_a_baseline_where_the_column_is() -> None:
     strains, y = strains_of([[gene] for gene in range(20)], 20), np.arange(20.0)
     assert "FBA" not in families_of(problem_of(strains, y))
-    assert {"FBA", "FBA, rising curve"} <= families_of(problem_of(with_growth(strains, y), y)).keys()
+    found = fit_families(problem_of(with_growth(strains, y), y - 1))["FBA"]
+    np.testing.assert_array_equal(found.predict(with_growth(strains, 2 * y)), 2 * y)
     with pytest.raises(DataError, match="FBA: the strains have no column 'fba_growth'"):
         AsComputed("fba_growth").predict(strains)

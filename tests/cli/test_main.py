@@ -138,7 +138,7 @@ def test_baselines_are_fitted_alone(tiny: Tiny, tmp_path: Path, capsys: pytest.C
     output = tmp_path / "baselines.json"
     assert main(["baselines", str(tiny.file), *tiny.overrides(tmp_path), "--output", str(output)]) == 0
     said = capsys.readouterr().out
-    assert "query-pair mean" in said
+    assert "additive ridge" in said
     assert "boosted trees" in said
     assert "left out" not in said
     rows = json.loads(output.read_text())["rows"]

@@ -16,8 +16,9 @@ import pytest
 import torch
 
 import dglcell
-from dglcell.baselines.fit import ALL_BASELINES
+from dglcell.baselines.fit import ALL_BASELINES, save_models
 from dglcell.baselines.problem import ANY, DELETIONS
+from dglcell.baselines.simple import TrainingMean
 from dglcell.cli import main
 from dglcell.config.read import load_config
 from dglcell.data.columns import COVARIATE, Column
@@ -188,6 +189,9 @@ def test_what_a_run_does_not_have_is_refused(run: RunDirectory, tiny: Tiny, tmp_
         dglcell.load(
             run.path, checkpoint="last" if read_run(run.path).best_epoch == 1 else "best_pearson", predict_with=ENSEMBLE
         )
+    save_models(run.baselines, {"fitness": {"another": TrainingMean()}}, {"left_out": {}})
+    with pytest.raises(CheckpointError, match=r"predicts by '.*', which has left the package\n  do: .*--with network"):
+        dglcell.load(run.path, predict_with=BASELINE)
     run.baselines.write_bytes(b"PK")
     assert len(dglcell.load(run.path, predict_with=NETWORK).predict(STRAINS)) == 2
     with pytest.raises(CheckpointError, match=r"has no baselines\n  got:      baselines.npz: no whole arrays"):
