@@ -118,7 +118,8 @@ class SplitConfig:
     max_deletions: Count | None = None  # deletions: most deletions of a strain that is not in the test part; null: 2
     all_train: int | None = None  # deletions: strains with this number of deletions or fewer all train; null: none
     covariate: str | None = None  # covariate: which covariate has other values in each part, such as medium
-    test_values: list[str] = field(default_factory=list)  # covariate: values of the test strains; []: drawn
+    #: covariate: values of the test strains; []: drawn. gene_disjoint: test strains have a new gene and such a value
+    test_values: list[str] = field(default_factory=list)
     path: str | None = None  # file: the split.npz of a run, or another file that `Split.save` wrote
     subset: SubsetConfig | None = None  # keep only some strains
     train_share: TrainShare = 1.0  # share of the training strains that train; the others have no part, see seed
@@ -157,14 +158,15 @@ class SplitConfig:
             what = f"`{key}.all_train` leaves no strain for validation"
             raise ConfigError(what, got=self.all_train, expected=expected)
         for kind, name, example in (("covariate", "covariate", "medium"), ("file", "path", "split.npz")):
-            if (self.kind == kind) != (getattr(self, name) is not None):
+            both_new = name == "covariate" and self.kind == "gene_disjoint" and bool(self.test_values)
+            if (self.kind == kind or both_new) != (getattr(self, name) is not None):
                 both = f"`{key}.kind={kind} {key}.{name}={example}`"
                 got, do = f"kind {self.kind}, {name} {getattr(self, name)}", f"give both, e.g. {both}"
                 do += f", or another kind and `{key}.{name}=null`"
                 raise ConfigError(f"`{key}.kind: {kind}` and `{key}.{name}` go together", got=got, do=do)
-        if self.test_values and (self.kind != "covariate" or self.folds is not None):
-            what = f"`{key}.test_values` is for a covariate split without folds"
-            raise ConfigError(what, got=self.kind, expected="covariate")
+        if self.test_values and (self.kind not in ("covariate", "gene_disjoint") or self.folds is not None):
+            what = f"`{key}.test_values` is for a covariate or gene_disjoint split without folds"
+            raise ConfigError(what, got=self.kind, expected="covariate or gene_disjoint")
 
 
 Unknown = Annotated[str, one_of(*UNKNOWN_POLICIES)]

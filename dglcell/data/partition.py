@@ -72,10 +72,10 @@ def divide(config: SplitConfig, table: Strains) -> tuple[Parts, dict[str, Any]]:
         shaped = {"folds": config.folds, "fold": config.fold}
     if config.kind == "gene_disjoint":
         shaped["genes_rule"] = "any"  # as hashes of published splits have it
-    elif config.kind == "covariate":
-        shaped |= {"covariate": config.covariate, "test_values": list(config.test_values)}
-    elif config.kind != "stratified":
+    elif config.kind != "stratified" and config.kind != "covariate":
         shaped["by_deletions"] = config.by_deletions
+    if config.covariate is not None:
+        shaped |= {"covariate": config.covariate, "test_values": list(config.test_values)}
     if config.kind in GENE_SPLITS:
         shaped["test_genes"] = GENE_SPLITS[config.kind][1] if config.test_genes is None else config.test_genes
     if config.kind == "deletions":
@@ -157,6 +157,22 @@ def _others_random(table: Strains, config: SplitConfig, parts: Parts, others: ND
     return parts
 
 
+def _covariate_values(table: Strains, config: SplitConfig) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the values of the split's covariate as texts, and which of them each strain has, [S]."""
+    covariate = config.covariate or ""
+    if covariate not in table.covariates:
+        do = "name a column in `data.source.csv.covariates`, or another covariate in `split.covariate`"
+        got = listing(table.covariates) or "strains without covariates"
+        raise DataError(f"the split needs a covariate '{covariate}'", got=got, do=do)
+    numbers, which = np.unique(table.of_kind(COVARIATE)[covariate], return_inverse=True)
+    categories = table.covariates[covariate]
+    values = [categories[int(number)] if categories else f"{number:g}" for number in numbers]
+    if unknown := [value for value in config.test_values if value not in values]:
+        what = f"`split.test_values`: no strain has the {covariate} '{unknown[0]}'"
+        raise DataError(what, expected=f"among {listing(values)}", do=did_you_mean(unknown[0], values))
+    return values, which
+
+
 def covariate_parts(table: Strains, config: SplitConfig) -> Parts:
     """Divide by the values of a covariate, so that no test value occurs in training.
 
@@ -166,19 +182,9 @@ def covariate_parts(table: Strains, config: SplitConfig) -> Parts:
     Raises:
         DataError: strains do not have the covariate, or no strain has a test value.
     """
-    covariate = config.covariate or ""
-    if covariate not in table.covariates:
-        do = "name a column in `data.source.csv.covariates`, or another covariate in `split.covariate`"
-        got = listing(table.covariates) or "strains without covariates"
-        raise DataError(f"the covariate split needs a covariate '{covariate}'", got=got, do=do)
-    numbers, which = np.unique(table.of_kind(COVARIATE)[covariate], return_inverse=True)
-    categories = table.covariates[covariate]
-    values = [categories[int(number)] if categories else f"{number:g}" for number in numbers]
+    values, which = _covariate_values(table, config)
     if not config.test_values:
         return Bins.of(config).filled(shuffled(gene_keys(values), config.seed)[which])
-    if unknown := [value for value in config.test_values if value not in values]:
-        what = f"`split.test_values`: no strain has the {covariate} '{unknown[0]}'"
-        raise DataError(what, expected=f"among {listing(values)}", do=did_you_mean(unknown[0], values))
     is_test = np.isin(values, config.test_values)[which]
     return _others_random(table, config, np.full(len(table), TEST, np.uint8), ~is_test)
 
@@ -371,6 +377,18 @@ def gene_disjoint_parts(table: Strains, config: SplitConfig) -> Parts:
     return parts
 
 
+def new_genes_parts(table: Strains, config: SplitConfig) -> Parts:
+    """Divide by genes (`gene_disjoint_parts`); with ``test_values`` every test strain also has one of these values.
+
+    No other strain has a test value. Those with a test gene or a test value, but not both, are ``UNUSED``.
+    """
+    parts = gene_disjoint_parts(table, config)
+    if config.test_values:
+        values, which = _covariate_values(table, config)
+        parts[(parts == TEST) != np.isin(values, config.test_values)[which]] = UNUSED
+    return parts
+
+
 def held_out_gene_parts(table: Strains, config: SplitConfig) -> Parts:
     """Make the gene splits of DANGO (Zhang et al. 2020, bioRxiv 2020.11.26.400739; ``main.py`` of its repository).
 
@@ -412,7 +430,7 @@ DIVIDED: dict[str, Callable[[Strains, SplitConfig], Parts]] = {
     "random": random_parts,
     "stratified": stratified_parts,
     "pair_disjoint": pair_disjoint_parts,
-    "gene_disjoint": gene_disjoint_parts,
+    "gene_disjoint": new_genes_parts,
     **dict.fromkeys(GENE_SPLITS, held_out_gene_parts),
     "deletions": deletions_parts,
     "covariate": covariate_parts,

@@ -177,8 +177,21 @@ def test_a_covariate_split_keeps_media_apart() -> None:
     assert split.counts == {"train": 36, "validation": 12, "test": 12, "unused": 0}
     with pytest.raises(DataError, match=r"`split.test_values`: no strain has the medium 'f'"):
         make_split(SplitConfig(kind="covariate", covariate="medium", test_values=["f"]), strains, "0" * 64)
-    with pytest.raises(DataError, match="the covariate split needs a covariate 'dose'"):
+    with pytest.raises(DataError, match="the split needs a covariate 'dose'"):
         make_split(SplitConfig(kind="covariate", covariate="dose"), strains, "0" * 64)
+
+
+def test_test_strains_can_have_a_new_gene_in_a_new_medium() -> None:
+    genes, media = np.repeat(list("abcdefghij"), 5).tolist(), ["a", "b", "c", "d", "e"] * 10
+    strains = Strains.from_names([[gene] for gene in genes], covariates={"medium": media})
+    config = SplitConfig(kind="gene_disjoint", fractions=[0.6, 0.2, 0.2])
+    genes_only = make_split(config, strains, "0" * 64)
+    both = make_split(replace(config, covariate="medium", test_values=["b", "d"]), strains, "0" * 64)
+    new = np.isin(media, ["b", "d"])
+    for part, is_new in (("train", False), ("validation", False), ("test", True)):
+        expected = [row for row in genes_only.indices(part) if new[row] == is_new]
+        assert both.indices(part).tolist() == expected
+    assert both.parameters["test_values"] == ["b", "d"]
 
 
 def test_a_table_with_a_column_for_each_medium(tmp_path: Path) -> None:
