@@ -29,10 +29,9 @@ from dglcell.errors import MissingDependencyError
 from dglcell.files.atomic import write_json
 from dglcell.graph.cell import read_cell, save_cell
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.machine.devices import check_device, measured_memory
-from dglcell.machine.processor import is_out_of_memory, keep_freed_memory, processor_name
+from dglcell.machine import check_device, is_out_of_memory, keep_freed_memory, measured_memory, processor_name
 from dglcell.models.config import HeteroCellConfig
-from dglcell.runs.directory import environment
+from dglcell.runs import environment
 
 DEFAULT = ("pyg_spmm", "auto", "difference", "node_mask")
 """The first one is what the others are compared with."""

@@ -21,7 +21,7 @@ from dglcell.config.read import parse_inputs
 from dglcell.data.columns import MEDIUM
 from dglcell.metrics import ENSEMBLE_OF, regression_metrics
 from dglcell.report.run_files import read_run_config
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.training.predicting import kept_baselines, strains_by_part
 from dglcell.training.prepare import prepare_run
 

@@ -28,7 +28,7 @@ from dglcell.data.sources import SourceConfig, load_source
 from dglcell.data.sources.config import InSilicoConfig
 from dglcell.data.table import CLASSIFICATION
 from dglcell.files.atomic import write_json
-from dglcell.machine.processor import cores, processor_name
+from dglcell.machine import cores, processor_name
 from dglcell.metrics import ENSEMBLE_OF, ResultRow
 from dglcell.new_experiment.cell import Wanted, find_cell
 from dglcell.new_experiment.experiment import write_experiment

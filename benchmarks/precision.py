@@ -30,12 +30,12 @@ from dglcell.files.atomic import write_json
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE
-from dglcell.machine.processor import keep_freed_memory
+from dglcell.machine import keep_freed_memory
 from dglcell.models.cell_model import HeteroCell
 from dglcell.models.config import HeteroCellConfig
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import Choices
-from dglcell.runs.directory import environment
+from dglcell.runs import environment
 
 WAYS = [(strategy, half) for strategy in ("difference", "node_mask") for half in (False, True)]
 """Strategy, and whether differences are in bfloat16."""

@@ -33,12 +33,12 @@ from dglcell.files.atomic import write_json
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
-from dglcell.machine.processor import keep_freed_memory, processor_name
+from dglcell.machine import keep_freed_memory, processor_name
 from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
 from dglcell.models.model import count_parameters, make_model
 from dglcell.prediction.design import Design
 from dglcell.prediction.predict import WORTH_SHARING, predict_design
-from dglcell.runs.directory import RunDirectory, environment
+from dglcell.runs import RunDirectory, environment
 from dglcell.training.checkpoint import Trained
 
 CONF = Path(__file__).resolve().parents[1] / "conf"

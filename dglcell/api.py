@@ -20,7 +20,7 @@ from dglcell.explain.tables import explain, split
 from dglcell.graph.cell import build_cell, read_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import EDGES
-from dglcell.machine.devices import check_device
+from dglcell.machine import check_device
 from dglcell.metrics import ResultRow
 from dglcell.prediction import UNKNOWN
 from dglcell.prediction.columns import GenotypeColumns, Genotypes, GenotypeTable
@@ -30,7 +30,7 @@ from dglcell.prediction.measured import measured_rows, rows_on
 from dglcell.prediction.predict import predict_table
 from dglcell.prediction.table import PREDICTED_BY
 from dglcell.report.run_files import read_run
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.trained_models import cell_of_run, find_model, runs_in
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.predicting import BEST, NETWORK, predicting_with

@@ -27,7 +27,7 @@ from dglcell.graph.tables import read_genome_table
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.published.file import PublishedFile
 from dglcell.report.run_files import Row, read_run_config, result_rows
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 
 log = logging.getLogger("dglcell")
 

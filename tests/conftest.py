@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
-    from dglcell.runs.directory import RunDirectory
+    from dglcell.runs import RunDirectory
     from tests.tiny import Tiny
 
 # Tests are small: more threads would only wait for each other. Set before torch is imported.

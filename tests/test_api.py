@@ -29,7 +29,7 @@ from dglcell.data.config import VALIDATION
 from dglcell.data.split import Split
 from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, GraphError
 from dglcell.graph import cell_graph
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from tests.tiny import TINY, Tiny, process_environment, seeing_covariates
 
 STRAINS = [["b0008", "b0114"], ["b0115"], ["b0356", "b0351", "b0116"]]

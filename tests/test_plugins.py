@@ -25,7 +25,7 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.plugins import FOLDER, class_of, find_class, installed_names, looking_in
 from dglcell.report.run_files import read_run
 from dglcell.report.run_page import page_content
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.training.checkpoint import load_trained
 
 PARTS = '''\

@@ -25,7 +25,7 @@ from dglcell.metrics import rows_of
 from dglcell.prediction.export import export
 from dglcell.published.file import PublishedFile
 from dglcell.report.run_files import read_predictions, read_run, result_rows
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.trained_models import (
     PACKAGED,
     VARIABLE,

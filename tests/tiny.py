@@ -12,7 +12,7 @@ from typing import Any
 
 from dglcell.config.experiment import Config
 from dglcell.config.read import load_config
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.training.checkpoint import Trained
 from dglcell.training.run import RunResult, train
 from tests.forked import Forked

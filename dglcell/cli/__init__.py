@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from dglcell.cli.parser import make_parser
 from dglcell.errors import CLEAR_LINE, DglcellError, StoppedError, printable, shorten
-from dglcell.machine.processor import is_out_of_memory, keep_freed_memory
+from dglcell.machine import is_out_of_memory, keep_freed_memory
 from dglcell.training.signals import is_rank_zero
 
 TEMPORARY = re.compile(r"\.([^/\n]+?)\.partial-[0-9a-f]{10}-[0-9]+-[0-9]+-[0-9a-f]{8}")

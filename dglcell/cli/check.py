@@ -65,7 +65,7 @@ def check(options: argparse.Namespace) -> int:
     The exit status is 0 if all are equal, 1 if one is not, and 3 if nothing was compared, because DGL is not here.
     """
     from dglcell.graph.resident_graph import dgl_runs_on, import_dgl
-    from dglcell.machine.devices import check_device, threads
+    from dglcell.machine import check_device, threads
     from dglcell.models.cell_model import CellModel
 
     check_device(options.device)
@@ -141,7 +141,7 @@ def _compare(model: CellModel, strains: GenotypeBatch) -> tuple[dict[str, Checke
 def _predicted(model: CellModel, strains: GenotypeBatch) -> Checked:
     import torch
 
-    from dglcell.machine.devices import measured_memory
+    from dglcell.machine import measured_memory
     from dglcell.models.model import joined
 
     number, device = strains.num_strains, strains.genes.device
@@ -179,7 +179,7 @@ def _of_run(path: Path, number: int) -> tuple[StrainModel, GenotypeBatch, str]:
 
     from dglcell.graph.schema import GENE
     from dglcell.perturbation.genotype import GenotypeBatch
-    from dglcell.runs.directory import RunDirectory
+    from dglcell.runs import RunDirectory
     from dglcell.training.checkpoint import load_trained
     from dglcell.training.prepare import prepare_run
 
@@ -201,7 +201,7 @@ def _of_run(path: Path, number: int) -> tuple[StrainModel, GenotypeBatch, str]:
 def _of_experiment(config: Config, number: int) -> tuple[StrainModel, GenotypeBatch, str]:
     import torch
 
-    from dglcell.runs.directory import RunDirectory
+    from dglcell.runs import RunDirectory
     from dglcell.training.fit import make_task
     from dglcell.training.prepare import prepare, settle_what_models_see
 

@@ -13,9 +13,9 @@ from dglcell.errors import MissingDependencyError, count
 from dglcell.files.atomic import RAW_VARIABLE, raw_folder
 from dglcell.graph.resident_graph import ResidentRelation, dgl_runs_on, import_dgl
 from dglcell.kernels.spmm import KERNELS, default_kernel, runs_on, spmm
-from dglcell.machine.processor import allotted_cores, cores, processor_name
+from dglcell.machine import allotted_cores, cores, processor_name
 from dglcell.perturbation import DGL_STRATEGIES
-from dglcell.runs.directory import version_of
+from dglcell.runs import version_of
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def explain(options: argparse.Namespace) -> None:
     from dglcell.explain.tables import explain as explain_strains
     from dglcell.files.atomic import atomic_file, no_formula
     from dglcell.files.parquet import check_output as check_format
-    from dglcell.machine.devices import threads
+    from dglcell.machine import threads
     from dglcell.report.pictures import save
 
     for path, suffix in ((options.output, ".csv"), (options.picture, ".png")):

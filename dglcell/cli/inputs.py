@@ -197,7 +197,7 @@ def graph_describe(options: argparse.Namespace) -> None:
     """Describe the cell graph of an experiment or a run."""
     from dglcell.graph.cell import build_cell
     from dglcell.graph.describe import describe
-    from dglcell.runs.directory import RunDirectory
+    from dglcell.runs import RunDirectory
     from dglcell.trained_models import cell_of_run, find_model
 
     run = options.config if options.config.exists() else find_model(str(options.config))

@@ -65,8 +65,8 @@ def make_job(options: argparse.Namespace, file: Path, *, pipeline: bool = False)
     Args:
         pipeline: build the store before, where there is none, and compare the runs after them.
     """
-    from dglcell.cluster.scripts import Sweep, job_name, name_of_runs, render_build, render_comparison, with_limits
-    from dglcell.cluster.scripts import render as render_runs
+    from dglcell.cluster import Sweep, job_name, name_of_runs, render_build, render_comparison, with_limits
+    from dglcell.cluster import render as render_runs
     from dglcell.config.read import load_config
 
     sweep = Sweep.parse(options.seeds, options.sweep, options.split_seeds)
@@ -155,7 +155,7 @@ def submit(options: argparse.Namespace) -> None:
             print(*(step.script for step in job.steps), sep="\n")
         print("# nothing was submitted")
         return
-    from dglcell.cluster.scripts import queued, submit_script
+    from dglcell.cluster import queued, submit_script
 
     jobs = _check(options)
     there = queued(Path.cwd())
@@ -174,7 +174,7 @@ def submit(options: argparse.Namespace) -> None:
 
 def _check(options: argparse.Namespace) -> list[Job]:
     """Return all jobs after asking SLURM about each of them."""
-    from dglcell.cluster.scripts import resources, try_script
+    from dglcell.cluster import resources, try_script
     from dglcell.training.prepare import store_path
 
     jobs, files = [], experiments(options.config)

@@ -28,7 +28,7 @@ from dglcell.errors import ConfigError, aligned, count, shorten
 from dglcell.prediction import EFFECT, KINDS, PRECISIONS, RANKINGS, UNKNOWN
 
 if TYPE_CHECKING:
-    from dglcell.machine.processor import Ranks
+    from dglcell.machine import Ranks
     from dglcell.prediction.intervals import Intervals
     from dglcell.training.checkpoint import Trained
 
@@ -123,7 +123,7 @@ def predict(options: argparse.Namespace) -> None:
     processes divide them among themselves. A command that was stopped continues when it is given again.
     """
     from dglcell.files.parquet import check_output as check_format
-    from dglcell.machine.processor import Ranks
+    from dglcell.machine import Ranks
 
     _check(options)
     if options.output is not None:
@@ -139,7 +139,7 @@ def predict(options: argparse.Namespace) -> None:
         do = "start one process; or predict a design with an output without a suffix, e.g. `-o triples`"
         raise ConfigError("several processes share no table or file, but a folder of parts", got=ranks.name, do=do)
     from dglcell.api import load
-    from dglcell.machine.devices import check_device, threads
+    from dglcell.machine import check_device, threads
     from dglcell.prediction.intervals import Intervals
 
     device, way = options.device, options.predict_with

@@ -154,7 +154,7 @@ def evaluate(options: argparse.Namespace) -> None:
     from dglcell.trained_models import find_run
 
     run = find_run(options.run_directory)  # before anything is imported that takes seconds
-    from dglcell.machine.devices import threads
+    from dglcell.machine import threads
     from dglcell.report.page import format_results_table, lines_below
 
     do = "name the experiment with --on FILE"
@@ -165,7 +165,7 @@ def evaluate(options: argparse.Namespace) -> None:
     with threads(None):
         if options.on is None:
             from dglcell.report.run_files import read_run_config
-            from dglcell.runs.directory import RunDirectory
+            from dglcell.runs import RunDirectory
             from dglcell.training.evaluate import evaluate_run
 
             rows = evaluate_run(run, options.checkpoint)
@@ -300,7 +300,7 @@ def report(options: argparse.Namespace) -> None:
     """
     from dglcell.report.comparison import write_comparison
     from dglcell.report.run_page import write_report
-    from dglcell.runs.directory import RunDirectory
+    from dglcell.runs import RunDirectory
     from dglcell.trained_models import find_run
 
     several = len(options.run_directories) > 1

@@ -1,1 +1,389 @@
-"""Run experiments as jobs of SLURM: write their scripts, submit them, and report the state of jobs."""
+"""Write experiments as batch scripts for SLURM, with arrays of seeds and values, and submit them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import shlex
+import shutil
+import string
+import subprocess
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+
+from dglcell.checks import HIDDEN, check_one_line
+from dglcell.config.experiment import ANY, AUTO, Config
+from dglcell.config.read import PACKAGED, hide_override, load_config
+from dglcell.errors import ConfigError, DglcellError, MissingDependencyError, shorten
+from dglcell.published.file import read_declarations
+
+MOST_MEMBERS = 10_000
+"""Most members of a job array; SLURM itself takes 1,000 by default."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep has the members of a job array: every combination of values, each with every seed."""
+
+    seeds: tuple[int, ...] = ()  #: seeds of each combination; if empty, the experiment's own seed
+    values: tuple[tuple[str, tuple[str, ...]], ...] = ()  #: dotted key → values, as written on a command line
+    split_seeds: bool = False  #: whether a member's seed is also `split.seed`, so that each member has its own split
+
+    @classmethod
+    def parse(cls, seeds: str | None, values: Sequence[str], split_seeds: bool = False) -> Sweep:
+        """Read a sweep from a command line's options.
+
+        Args:
+            seeds: the seeds, e.g. ``0-4`` or ``0,3,7``.
+            values: values, e.g. ``optimizer.lr=1e-3,1e-4`` or ``cell.derived=[isoenzyme],[shares_complex,isoenzyme]``.
+            split_seeds: whether seeds also divide the strains, as in ``Sweep``.
+        """
+        if split_seeds and not seeds:
+            raise ConfigError("`--split-seeds` needs seeds", do="give `--seeds`, e.g. --seeds 0-4")
+        keys = tuple(_values(value) for value in values)
+        swept = [key for key, _ in keys]
+        for key in swept:
+            # Members of an array get the first two individually.
+            if (
+                key in ("seed", "experiment.name")
+                or key.startswith("slurm.environment")
+                or (split_seeds and key == "split.seed")
+            ):
+                raise ConfigError("`--sweep` cannot take this key", got=key, do="see `--seeds` and `--split-seeds`")
+            if swept.count(key) > 1:
+                raise ConfigError("`--sweep` names a key twice", got=key, do="put its values into one list")
+        return cls(tuple(seeds_of(seeds)) if seeds else (), keys, split_seeds)
+
+    def members(self, experiment: str) -> list[list[str]]:
+        """Return the overrides of every member, the array's task 0 first.
+
+        Members with other values are other experiments: their names carry the values, so that their run directories
+        differ.
+        """
+        size = math.prod(len(values) for _, values in self.values) * max(1, len(self.seeds))
+        if size > MOST_MEMBERS:
+            expected = f"{MOST_MEMBERS:,} or fewer"
+            raise ConfigError("a job array would have too many members", got=f"{size:,}", expected=expected)
+        chosen = list(itertools.product(*([f"{key}={value}" for value in values] for key, values in self.values)))
+        # A name is one of a folder, in which each character that is not part of a word becomes a dash.
+        names = ["_".join(re.sub(r"[^\w.=+-]+", "-", word).strip("-") for word in words) for words in chosen]
+        for name, times in Counter(names).items():
+            if times > 1 or len(name) > 200:  # file systems take names of 255
+                what = f"the name of a sweep's member {'is too long' if times == 1 else 'stands for several members'}"
+                raise ConfigError(what, got=name, do="submit these values one by one, with names")
+        named = [[*words, f"experiment.name={experiment}/{name}"] for name, words in zip(names, chosen, strict=True)]
+        keys = ("seed", "split.seed") if self.split_seeds else ("seed",)
+        seeds = [[f"{key}={seed}" for key in keys] for seed in self.seeds]
+        return [words + seed for words in (named if self.values else [[]]) for seed in seeds or [[]]]
+
+
+def seeds_of(text: str) -> list[int]:
+    """Return the seeds of a list such as ``0-4`` or ``0,3,7``."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        ends = [first, last] if dash else [first, first]
+        numbers = [int(end) for end in ends if re.fullmatch("[0-9]{1,10}", end)]
+        if len(numbers) < 2 or not numbers[0] <= numbers[1] < numbers[0] + MOST_MEMBERS:
+            do = f"a job array has at most {MOST_MEMBERS:,} members"
+            raise ConfigError("`--seeds` is no list of seeds", got=text, expected="e.g. 0-4 or 0,3,7", do=do)
+        seeds += range(numbers[0], numbers[1] + 1)
+    if len(set(seeds)) < len(seeds):
+        raise ConfigError("`--seeds` names a seed twice", got=text, do="name each seed once")
+    return seeds
+
+
+def _values(text: str) -> tuple[str, tuple[str, ...]]:
+    key, equals, values = text.partition("=")
+    chosen = tuple(value.strip() for value in _split(values))
+    if not (key and equals and all(chosen)):
+        raise ConfigError("`--sweep` is not of the form key=value,value", got=text, do="e.g. optimizer.lr=1e-3,1e-4")
+    if len(set(chosen)) < len(chosen):
+        raise ConfigError("`--sweep` names a value twice", got=text, do="name each value once")
+    return key, chosen
+
+
+def _split(text: str) -> list[str]:
+    """Split a text at commas that are not inside brackets."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "[{") - (letter in "]}")
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
+
+
+def render(config: Config, file: Path, overrides: Sequence[str] = (), sweep: Sweep | None = None) -> str:
+    """Return a script for ``sbatch``, which runs one task per device and starts them with one ``srun``.
+
+    Args:
+        config: the experiment, with ``overrides`` applied.
+        file: file of the experiment, relative to the folder in which the job is submitted.
+        overrides: overrides that are passed on to ``dglcell train``.
+        sweep: members of a job array; None for a single job.
+    """
+    members = (sweep or Sweep()).members(config.experiment.name)
+    lines, last = [], shlex.join(members[0])
+    if len(members) > 1:
+        cases = [f"{task}) member=({shlex.join(member)}) ;;" for task, member in enumerate(members)]
+        lines, last = ["case $SLURM_ARRAY_TASK_ID in", *cases, "esac", ""], '"${member[@]}"'
+    words = [launcher(config), *_command("train", file, overrides), last]
+    return _script(config, file, [*lines, " ".join(filter(None, words))], len(members))
+
+
+def render_build(config: Config, file: Path, overrides: Sequence[str], store: Path) -> str:
+    """Return a script for ``sbatch`` that builds the experiment's store, unless it has been built meanwhile."""
+    words = [f"[ -e {shlex.quote(str(store))} ] ||", launcher(config), *_command("data build", file, overrides)]
+    return _script(_on_one_cpu(config), file, [" ".join(filter(None, words))])
+
+
+def render_comparison(config: Config, file: Path, runs: Sequence[Path], page: Path) -> str:
+    """Return a script for ``sbatch`` that compares finished runs on one page."""
+    words = [launcher(config), "dglcell report", shlex.join([*map(str, runs), "--output", str(page), "--overwrite"])]
+    return _script(_on_one_cpu(config), file, [" ".join(words)])
+
+
+def _command(verb: str, file: Path, overrides: Sequence[str]) -> list[str]:
+    # Training needs no variables: the script exports them itself.
+    overrides = [hide_override(word) for word in overrides]
+    for word in (str(file), *overrides):
+        check_one_line(word, "the experiment's file and overrides")
+    return ["dglcell", verb, shlex.quote(str(file)), shlex.join(overrides)]
+
+
+def _on_one_cpu(config: Config) -> Config:
+    """Return the configuration for steps that need neither a GPU nor several processes."""
+    trainer = replace(config.trainer, devices=1, num_nodes=1, accelerator="cpu")
+    return replace(config, trainer=trainer)
+
+
+class Template(string.Template):
+    """A template has places like ``@name``, because `$` belongs to the shell."""
+
+    delimiter = "@"
+
+
+ENVIRONMENT = """\
+# It runs in the environment of the shell that submits it, which has to be active there; or say in `slurm.setup` how to
+# activate it, e.g. slurm.setup='[source .venv/bin/activate]'.
+"""
+
+
+def _script(config: Config, file: Path, command: Sequence[str], members: int = 1) -> str:
+    config, _ = with_limits(config)
+    template = Template(files("dglcell.cluster").joinpath("slurm.sh").read_text(encoding="utf-8"))
+    return template.substitute(
+        description=" ".join((config.experiment.description or config.experiment.name).split()),
+        file=shlex.quote(str(file)),
+        logs=shlex.quote(config.slurm.logs),
+        directives="".join(f"#SBATCH {option}\n" for option in directives(config, members)),
+        environment="" if config.slurm.setup or config.slurm.container else ENVIRONMENT,
+        surroundings="\n".join([*surroundings(config), ""]),
+        command="\n".join(command),
+    )
+
+
+def with_limits(config: Config) -> tuple[Config, str | None]:
+    """Return the experiment with a time and a memory in place of `auto`: those of the records of this package.
+
+    Returns:
+        the experiment, and the measurement in words; None where nothing was measured or nothing is `auto`.
+    """
+    slurm, said = config.slurm, []
+    if AUTO not in (slurm.time, slurm.memory):
+        return config, None
+    time, memory, why = _recorded(config) or (None, None, "")
+    if slurm.time == AUTO:
+        slurm = replace(slurm, time=time or "24:00:00")
+        said += [f"time {time}"] if time else []
+    if slurm.memory == AUTO:
+        slurm = replace(slurm, memory=memory or "32G")
+        said += [f"memory {memory}"] if memory else []
+    return replace(config, slurm=slurm), f"{' and '.join(said)}: {why}" if said else None
+
+
+def _recorded(config: Config) -> tuple[str, str, str] | None:
+    """Return the limits of the recorded run of this package's experiment; None where the experiment is another one.
+
+    That is where keys of cell, data, model or loss are others, or the devices.
+    """
+    records = read_declarations("dglcell.cluster", "usage.yaml")
+    took, trainer = records.get(config.experiment.name), config.trainer
+    if took is None or took["processes"] != trainer.devices * trainer.num_nodes:
+        return None
+    packaged = load_config(PACKAGED / f"{config.experiment.name}.yaml")
+    same = all(getattr(packaged, part) == getattr(config, part) for part in ("cell", "model", "loss"))
+    same = same and packaged.data == replace(config.data, store=packaged.data.store)
+    if not same or (took["device"] == "cuda") != wants_gpus(config):
+        return None
+    seconds = took["wall_seconds"] - took["seconds"] + took["seconds"] / took["epochs"] * trainer.epochs
+    peak = took["peak_resident_bytes"] / 2**30
+    # Half an hour and 4 GiB at least, because such a run may first compute its strains in several processes; four times
+    # as long as recorded, because it ran on another machine.
+    memory = max(4, math.ceil(1.5 * peak * trainer.devices))
+    tens = math.ceil(max(1800, 4 * seconds + config.slurm.warning) / 600)
+    why = f"well above the {took['wall_seconds']:,.0f} s and {peak:.1f} GiB of the run that the documentation shows"
+    return f"{tens // 6}:{tens % 6}0:00", f"{memory}G", why
+
+
+def job_name(config: Config) -> str:
+    """Return the experiment's name as one word, because it is part of the output file's name."""
+    return config.experiment.name.replace("/", ".")
+
+
+def resources(config: Config) -> str:
+    """Describe the resources of one job in words; its time and memory are given."""
+    slurm, trainer = config.slurm, config.trainer
+    gpus = f"GPUs a node: {trainer.devices} ({slurm.gpu or ANY})" if wants_gpus(config) else "no GPUs"
+    return (
+        f"nodes: {trainer.num_nodes}, tasks a node: {trainer.devices}, CPUs a task: {slurm.cpus_per_task}, {gpus}, "
+        f"memory a node: {slurm.memory or 'default'}, time: {slurm.time}, partition: {slurm.partition or 'default'}"
+    )
+
+
+def wants_gpus(config: Config) -> bool:
+    """Return whether the experiment's devices are GPUs."""
+    accelerator = config.trainer.accelerator
+    return accelerator == "gpu" or (accelerator == "auto" and config.slurm.gpu is not None)
+
+
+def directives(config: Config, members: int) -> Iterator[str]:
+    """Return the options of ``sbatch``, one a line; each value is written as one word."""
+    slurm, trainer = config.slurm, config.trainer
+    yield f"--job-name={_quoted(job_name(config))}"
+    for option, value in (("partition", slurm.partition), ("account", slurm.account), ("qos", slurm.qos)):
+        if value:
+            yield f"--{option}={_quoted(value)}"
+    yield f"--nodes={trainer.num_nodes}"
+    yield f"--ntasks-per-node={trainer.devices}"
+    if wants_gpus(config):
+        kind = "" if slurm.gpu in (None, ANY) else f"{slurm.gpu}:"
+        yield f"--gpus-per-node={_quoted(f'{kind}{trainer.devices}')}"
+    yield f"--cpus-per-task={slurm.cpus_per_task}"
+    if slurm.memory:
+        yield f"--mem={slurm.memory}"
+    yield f"--time={slurm.time}"
+    if members > 1:
+        at_once = "" if slurm.array_limit is None else f"%{slurm.array_limit}"
+        yield f"--array=0-{members - 1}{at_once}"
+    # The folder is made by `dglcell job submit`; SLURM itself makes none.
+    pattern = "%x-%A_%a.out" if members > 1 else "%x-%j.out"
+    yield f"--output={_quoted(f'{slurm.logs}/{pattern}')}"
+    yield "--open-mode=append"
+    if slurm.requeue:
+        yield "--requeue"
+        yield f"--signal=USR1@{slurm.warning}"
+    else:
+        yield "--no-requeue"
+    if slurm.mail:
+        yield f"--mail-user={_quoted(slurm.mail)}"
+        yield f"--mail-type={_quoted(slurm.mail_type)}"
+    yield from slurm.options
+
+
+def _quoted(value: str) -> str:
+    """Quote a value as one word for sbatch, which unlike a shell takes a backslash in quotes for an escape."""
+    return shlex.quote(value).replace("\\", "\\\\")
+
+
+def surroundings(config: Config) -> Iterator[str]:
+    """Return the shell lines before the command."""
+    slurm = config.slurm
+    if slurm.modules:
+        yield f"module load {shlex.join(slurm.modules)}"
+    yield from slurm.setup
+    # Use one thread per core of the task; libraries would use all cores of the node.
+    yield "export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}"
+    for name, value in slurm.environment.items():
+        if value == HIDDEN:
+            what = f"the value of `slurm.environment.{name}` is not in this configuration"
+            do = f"give it: `slurm.environment.{name}=VALUE`, or submit the experiment's own file"
+            raise ConfigError(what, got=f"'{HIDDEN}', which a run writes in place of it", do=do)
+        yield f"export {name}={shlex.quote(value)}"
+
+
+def launcher(config: Config) -> str:
+    """Return the words before ``dglcell`` in the command, which may run in a container."""
+    slurm = config.slurm
+    # srun does not take the CPUs per task over from sbatch since SLURM 22.05.
+    words = ["srun --cpus-per-task=${SLURM_CPUS_PER_TASK:-1} --kill-on-bad-exit=1"]
+    if slurm.container:
+        binds = [f"--bind {shlex.quote(folder)}" for folder in slurm.binds]
+        words += [shlex.join(shlex.split(slurm.container_command)), *binds, shlex.quote(slurm.container)]
+    return " ".join(words)
+
+
+# SLURM's commands: what is queued under the name of a script is not submitted again.
+
+
+NO_ANSWER = (
+    *("ontact slurm controller", "onnection refused", "onnection timed out", "timed out on send/recv"),
+    *("onfiguration source", "Unable to process configuration", "rotocol authentication", "o route to host"),
+)
+"""With these texts SLURM's commands say that the controller is not there, or that they cannot find it."""
+
+
+def try_script(script: str, folder: Path) -> str:
+    """Ask SLURM whether and when it would start a script, without submitting it, and return its answer."""
+    done = _call(["sbatch", "--test-only"], folder, script)
+    answer = (done.stderr or done.stdout).strip()
+    if done.returncode:
+        raise ConfigError("SLURM would refuse this job", got=answer, do="mend the experiment's `slurm` section")
+    return answer.removeprefix("sbatch: ")
+
+
+def submit_script(script: str, folder: Path, logs: str, name: str, *options: str) -> str:
+    """Submit a script, and return the job's number.
+
+    Args:
+        logs: folder of output files below ``folder``; SLURM loses the output of a job whose folder is missing.
+        name: name of the job, by which `queued` finds it.
+        options: options of ``sbatch``, which override those of the script.
+    """
+    (folder / logs).mkdir(parents=True, exist_ok=True)
+    done = _call(["sbatch", "--parsable", f"--job-name={name}", *options], folder, script)
+    if done.returncode:
+        raise ConfigError("SLURM refuses this job", got=done.stderr.strip(), do="mend the experiment's `slurm` section")
+    number = done.stdout.strip().split(";")[0]
+    if not re.fullmatch("[0-9]+", number):
+        what = "SLURM's answer is not the number of a job, which may be queued or not"
+        got = shorten(done.stdout.strip(), 200) or "nothing"
+        raise DglcellError(what, got=got, do="give the same command again: it looks for the job first")
+    return number
+
+
+def queued(folder: Path) -> dict[str, str]:
+    """Return name → number of the user's jobs that were submitted in a folder and are queued or running."""
+    done = _call(["squeue", "--me", "--noheader", "--format=%F|%Z|%j"], folder)
+    if done.returncode:
+        raise DglcellError("SLURM does not answer", got=done.stderr.strip(), do="try again when `squeue --me` works")
+    jobs = [line.split("|", 2) for line in done.stdout.splitlines() if line.count("|") >= 2]
+    return {name: number.strip() for number, place, name in jobs if Path(place.strip()) == folder}
+
+
+def name_of_runs(name: str, sweep: Sweep, seed: int) -> str:
+    """Return the name of a job: its experiment, the values that are swept, and its seeds."""
+    values = [f"{key}={','.join(chosen)}" for key, chosen in sweep.values]
+    return ".".join([name, *values, f"seed-{','.join(map(str, sweep.seeds or (seed,)))}"])
+
+
+def _call(command: list[str], folder: Path, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    if shutil.which(command[0]) is None:
+        do = "run this on a login node of the cluster"
+        raise MissingDependencyError(f"`{command[0]}` is not on this machine", do=do)
+    try:  # within two minutes, in which SLURM's commands try again by themselves
+        done = subprocess.run(
+            command, cwd=folder, input=text, capture_output=True, text=True, timeout=120, errors="replace"
+        )
+    except subprocess.TimeoutExpired:
+        raise DglcellError("SLURM does not answer", got="no answer in 120 s", do="try again later") from None
+    if done.returncode and any(sign in done.stderr + done.stdout for sign in NO_ANSWER):
+        answer = (done.stderr or done.stdout).strip().splitlines()[-1]
+        raise DglcellError("SLURM does not answer", got=answer, do="try again later, or on a login node")
+    return done

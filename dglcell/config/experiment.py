@@ -34,7 +34,7 @@ from dglcell.losses.config import LOSSES, LossConfig, MaskedConfig
 from dglcell.models.config import MODELS, HeteroCellConfig, ModelConfig
 from dglcell.nn.config import AUTO_LINK
 from dglcell.optimizers import OptimizerConfig, SchedulerConfig
-from dglcell.runs.directory import CHECKPOINTS
+from dglcell.runs import CHECKPOINTS
 
 KINDS: dict[str, Mapping[str, type]] = {"model": MODELS, "loss": LOSSES}
 """This maps each section whose keys depend on its `name` to its names, and each name to the dataclass of its keys."""

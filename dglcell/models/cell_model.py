@@ -15,7 +15,7 @@ from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE
 from dglcell.kernels.spmm import default_kernel
-from dglcell.machine.devices import free_memory
+from dglcell.machine import free_memory
 from dglcell.models.config import CellModelConfig, HeteroCellConfig, ModelConfig, PlannedTerm, SetOperatorConfig
 from dglcell.models.encoder import CellEncoder
 from dglcell.models.model import Prediction, StrainModel

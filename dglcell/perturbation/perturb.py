@@ -11,7 +11,7 @@ from torch import Tensor
 from dglcell.errors import ConfigError, GenotypeError, GraphError, MissingDependencyError, did_you_mean
 from dglcell.graph.resident_graph import ResidentGraph, dgl_runs_on, import_dgl
 from dglcell.graph.schema import Relation
-from dglcell.machine.processor import multiplies_bfloat16
+from dglcell.machine import multiplies_bfloat16
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, no_edges
 from dglcell.perturbation.attribution import Attribution, Received, active
 from dglcell.perturbation.execution import BasePass, compiler_works

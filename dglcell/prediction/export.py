@@ -19,7 +19,7 @@ from dglcell.files.atomic import atomic_directory, atomic_file, sha256_file, wri
 from dglcell.graph.cell import MODEL, UNION, CellConfig, save_cell
 from dglcell.graph.model_files import SHIPPED
 from dglcell.report.run_files import RunFiles, read_run
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.trained_models import NAME, SUFFIX, Card, read_card, unpack, write_names
 from dglcell.training.checkpoint import MODEL as WEIGHTS
 from dglcell.training.checkpoint import Trained, load_trained, read_checkpoint

@@ -16,7 +16,7 @@ from dglcell.errors import CheckpointError, ConfigError, count, listing
 from dglcell.prediction.design import Design
 from dglcell.prediction.table import prediction_columns
 from dglcell.report.run_files import read_predictions
-from dglcell.runs.directory import MEND
+from dglcell.runs import MEND
 from dglcell.training.checkpoint import Trained
 from dglcell.uncertainty.calibration import Calibration, predicted_column, spread_column
 from dglcell.uncertainty.conformal import check_coverage, conformal_quantile

@@ -20,7 +20,7 @@ from dglcell.errors import ConfigError, did_you_mean
 from dglcell.files.atomic import atomic_file, sha256_file
 from dglcell.files.parquet import import_pyarrow, named
 from dglcell.graph.vocabulary import Vocabulary
-from dglcell.machine.processor import ALONE, Ranks
+from dglcell.machine import ALONE, Ranks
 from dglcell.models.cell_model import CellModel
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.prediction import EFFECT, UNCERTAIN

@@ -19,7 +19,7 @@ from dglcell.files.owner import current_holder
 from dglcell.metrics import COLUMNS, ENSEMBLE_OF, HEADLINE, UNRANKED, ResultRow, best_row, rows_of
 from dglcell.report.page import UNDEFINED, Grid, Line, ResultsTable, best_of, format_value, number, tested, write_page
 from dglcell.report.run_files import RunFiles, read_predictions, read_run, read_run_config
-from dglcell.runs.directory import MEND, EpochLog, RunDirectory
+from dglcell.runs import MEND, EpochLog, RunDirectory
 
 if TYPE_CHECKING:
     import pandas as pd

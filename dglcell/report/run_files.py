@@ -23,7 +23,7 @@ from dglcell.data.table import REGRESSION
 from dglcell.errors import CheckpointError, ConfigError, DglcellError, count, listing
 from dglcell.files.untrusted import Fields, Number, UnreadableError, Whole, check_fields, damaged, read_fields
 from dglcell.metrics import ResultRow
-from dglcell.runs.directory import MEND, EpochLog, RunDirectory
+from dglcell.runs import MEND, EpochLog, RunDirectory
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -32,7 +32,7 @@ from dglcell.report.page import (
 )
 from dglcell.report.pictures import MOST_PHENOTYPES, SCORES, curve_key, described, overview, save
 from dglcell.report.run_files import RunFiles, read_run, read_table
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 
 SHOWN = 10
 """Most strains that a table shows."""

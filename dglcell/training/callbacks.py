@@ -21,7 +21,7 @@ from dglcell.data.strains import Strains
 from dglcell.errors import CheckpointError, DglcellError, StoppedError, listing
 from dglcell.files.atomic import atomic_file
 from dglcell.files.owner import refuse_if_taken_over
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.training.checkpoint import read_checkpoint
 from dglcell.training.distributed import HostGroup
 from dglcell.training.signals import StopSignals

@@ -25,7 +25,7 @@ from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.model import StrainModel, make_model
 from dglcell.report.run_files import read_run_config
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.trained_models import cell_of_run
 
 SCHEMA_VERSION = 2

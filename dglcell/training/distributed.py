@@ -18,7 +18,7 @@ from torch import Tensor
 from dglcell.config.experiment import TrainerConfig
 from dglcell.errors import ConfigError, DglcellError
 from dglcell.files.owner import signals_blocked
-from dglcell.machine.processor import number_of
+from dglcell.machine import number_of
 from dglcell.training.signals import PARENT, SIGNALS
 
 log = logging.getLogger("dglcell")

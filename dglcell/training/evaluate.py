@@ -23,13 +23,13 @@ from dglcell.data.strains import Strains
 from dglcell.data.table import REGRESSION
 from dglcell.errors import ConfigError
 from dglcell.files.atomic import atomic_file, no_formula, shortest, write_json
-from dglcell.machine.devices import device_here, threads
+from dglcell.machine import device_here, threads
 from dglcell.metrics import ResultRow
 from dglcell.models.terms.term import Term
 from dglcell.report.page import predicts_lines
 from dglcell.report.run_files import read_run
 from dglcell.report.run_page import write_report
-from dglcell.runs.directory import EpochLog, RunDirectory
+from dglcell.runs import EpochLog, RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained, refuse
 from dglcell.training.predicting import (
     Baselines,

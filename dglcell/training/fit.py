@@ -38,7 +38,7 @@ from dglcell.models.model import StrainModel, make_model
 from dglcell.models.terms.term import Training
 from dglcell.optimizers import count_steps
 from dglcell.report.run_files import read_run_config
-from dglcell.runs.directory import CHECKPOINTS, EpochLog, RunDirectory
+from dglcell.runs import CHECKPOINTS, EpochLog, RunDirectory
 from dglcell.trained_models import find_run
 from dglcell.training.callbacks import CheckpointFiles, Preemption, leave_signals_alone
 from dglcell.training.checkpoint import MODEL, ReadCheckpoint, describe_run, refuse

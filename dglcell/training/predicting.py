@@ -26,12 +26,12 @@ from dglcell.files.untrusted import Number, UnreadableError, check_fields, read_
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import CATALYSES
 from dglcell.kernels.spmm import check_kernel
-from dglcell.machine.processor import is_out_of_memory
+from dglcell.machine import is_out_of_memory
 from dglcell.metrics import COLUMNS, ENSEMBLE_OF, HEADLINE, ResultRow, best_row, format_metric, rows_of
 from dglcell.models.model import StrainModel
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.report.run_files import damaged_file
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.training.checkpoint import Chosen, Trained
 from dglcell.training.prepare import Prepared
 from dglcell.uncertainty.paired import ahead

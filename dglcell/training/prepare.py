@@ -34,7 +34,7 @@ from dglcell.models.terms.covariates import in_media, media_table
 from dglcell.models.terms.measured import blocked_reactions
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.trained_models import cell_of_run
 from dglcell.training.signals import is_rank_zero, wait_for
 from dglcell.uncertainty.paired import ceilings

@@ -24,12 +24,12 @@ from dglcell.files.atomic import atomic_file, write_json
 from dglcell.files.owner import Lease, current_holder, held, lives
 from dglcell.graph.cell import save_cell
 from dglcell.kernels.spmm import check_kernel
-from dglcell.machine.devices import check_device, device_of, set_threads
+from dglcell.machine import check_device, device_of, set_threads
 from dglcell.metrics import ResultRow
 from dglcell.models.model import count_parameters
 from dglcell.perturbation.perturb import check_strategy_device
 from dglcell.report.run_page import write_report
-from dglcell.runs.directory import RunDirectory, environment, memory_peak, write_usage
+from dglcell.runs import RunDirectory, environment, memory_peak, write_usage
 from dglcell.training.checkpoint import check_continues, resume_from, starting_point
 from dglcell.training.distributed import check_allocation
 from dglcell.training.evaluate import ABLATION, WITHOUT_MESSAGES, ablation_rows, report, rows_as_json

@@ -28,7 +28,7 @@ from dglcell.losses.loss import LossTerms, all_rows_here, make_loss
 from dglcell.metrics import classification_metrics, error_metrics, regression_metrics
 from dglcell.models.model import Prediction, StrainModel, joined
 from dglcell.optimizers import make_optimizer, make_scheduler, rate_of
-from dglcell.runs.directory import EpochLog
+from dglcell.runs import EpochLog
 from dglcell.training.distributed import collect_rows
 
 log = logging.getLogger("dglcell")

@@ -17,7 +17,7 @@ from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import CheckpointError
 from dglcell.files.atomic import atomic_file
 from dglcell.files.untrusted import UnreadableError, damaged, read_npz
-from dglcell.runs.directory import MEND
+from dglcell.runs import MEND
 from dglcell.uncertainty.conformal import (
     FEATURES,
     FEWEST,

@@ -6,7 +6,7 @@ import functools
 import shlex
 from pathlib import Path
 
-from dglcell.cluster.scripts import Sweep, render
+from dglcell.cluster import Sweep, render
 from dglcell.config.experiment import Config
 from dglcell.config.published import needs
 from dglcell.config.read import load_config, read_yaml, to_yaml

@@ -18,7 +18,7 @@ from dglcell.graph import resident_graph
 from dglcell.kernels.spmm import kernels_on
 from dglcell.perturbation.states import States, WholeStates
 from dglcell.perturbation.strategies.dgl_graphs import EdgeMask
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from tests.tiny import BARE, Tiny, process_environment
 
 

@@ -19,7 +19,7 @@ from dglcell.cli import main
 from dglcell.cli.parser import make_parser
 from dglcell.config.read import load_config
 from dglcell.errors import MissingDependencyError
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from tests.tiny import BARE, Tiny, process_environment
 
 

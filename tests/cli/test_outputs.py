@@ -10,7 +10,7 @@ import pytest
 
 from dglcell.cli import main
 from dglcell.cli.parser import make_parser
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from tests.cli.test_main import verbs_of
 from tests.tiny import Tiny
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+import dglcell.cluster as scheduler
 from dglcell.cli import main
-from dglcell.cluster import scripts as scheduler
-from dglcell.cluster.scripts import Sweep, name_of_runs
+from dglcell.cluster import Sweep, name_of_runs
 from tests.config_files import write
 
 

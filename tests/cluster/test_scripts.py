@@ -13,7 +13,7 @@ import yaml
 
 from benchmarks.collect import RESULTS, read, usage
 from dglcell.cli import main
-from dglcell.cluster.scripts import Sweep, render, render_build, render_comparison
+from dglcell.cluster import Sweep, render, render_build, render_comparison
 from dglcell.config.read import load_config
 from dglcell.errors import ConfigError
 from tests.config_files import refusal, write

@@ -34,7 +34,7 @@ from dglcell.explain.tables import (
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.schema import CATALYSES
 from dglcell.models.config import HeteroCellConfig
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 
 STRAINS = [["b0008", "b2464"], ["b0114", "b0115", "b0116"], ["b0720"]]
 

@@ -17,7 +17,7 @@ from dglcell.data.dataset import EpochBatches
 from dglcell.errors import DataError
 from dglcell.prediction.design import Design
 from dglcell.prediction.predict import predict_design
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.training.checkpoint import load_trained, read_checkpoint
 from dglcell.training.fit import make_data
 from dglcell.training.prepare import prepare

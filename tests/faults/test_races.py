@@ -11,7 +11,7 @@ import pytest
 
 from dglcell.cli import main
 from dglcell.data.store import verify_store
-from dglcell.runs.directory import EpochLog, RunDirectory
+from dglcell.runs import EpochLog, RunDirectory
 from tests.files.test_owner import run_out
 from tests.forked import Forked
 from tests.integration.processes import PATIENCE, start, state, wait_until

@@ -16,7 +16,7 @@ from dglcell.losses.elementwise import DangoLoss
 from dglcell.models.config import DangoConfig
 from dglcell.models.dango import Dango
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.training import task as task_module
 from dglcell.training.evaluate import evaluate_run
 from tests.gpu.devices import ExplicitDevices, needs_gpu

@@ -21,7 +21,7 @@ from dglcell.cli import main
 from dglcell.errors import GenotypeError
 from dglcell.files.atomic import no_formula
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from tests.integration.processes import heed_interrupts
 from tests.tiny import process_environment
 

@@ -13,7 +13,7 @@ import dglcell
 from dglcell.cli import main
 from dglcell.errors import ConfigError, DataError, GenotypeError
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.training.checkpoint import load_trained
 from tests.config_files import refusal, write
 from tests.tiny import BARE, Tiny, history

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.training.checkpoint import read_checkpoint
 from tests.tiny import BARE, Tiny, dglcell, history
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from tests.integration.processes import DDP, PATIENCE, wait_until
 from tests.tiny import BARE, ENDLESS, Tiny, dglcell, history, process_environment
 

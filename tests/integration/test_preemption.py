@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.training.checkpoint import newest_checkpoint, read_checkpoint
 from tests.integration.processes import (
     DDP,

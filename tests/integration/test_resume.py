@@ -11,7 +11,7 @@ import torch
 
 from dglcell.data.store import Store, build_store
 from dglcell.errors import CheckpointError, ConfigError
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.training.checkpoint import read_checkpoint, refuse_changes, resume_from
 from tests.tiny import BARE, Tiny, history
 

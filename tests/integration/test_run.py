@@ -19,7 +19,7 @@ from dglcell.graph.cell import read_cell
 from dglcell.metrics import format_metric
 from dglcell.report.comparison import find_runs, format_runs, write_comparison
 from dglcell.report.page import NO_TEST_PART
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.training.evaluate import evaluate_baselines
 from dglcell.training.fit import run_id
 from dglcell.training.run import train

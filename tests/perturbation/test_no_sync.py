@@ -33,7 +33,7 @@ from dglcell.models.model import StrainModel
 from dglcell.nn.blocks import mlp
 from dglcell.optimizers import OptimizerConfig, make_optimizer
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.runs.directory import EpochLog
+from dglcell.runs import EpochLog
 from dglcell.training.task import StrainTask
 from tests.gpu import devices
 from tests.perturbation.no_sync import SyncError, no_sync

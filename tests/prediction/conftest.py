@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from dglcell.runs.directory import RunDirectory
+    from dglcell.runs import RunDirectory
     from dglcell.training.checkpoint import Trained
 
 

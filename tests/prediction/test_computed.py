@@ -24,7 +24,7 @@ from dglcell.prediction.covariates import asked_of, completion_of, seen_by
 from dglcell.prediction.design import Design
 from dglcell.prediction.measured import identities
 from dglcell.prediction.predict import predict_design
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.prepare import build, store_path
 from dglcell.training.run import train

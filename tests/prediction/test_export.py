@@ -14,7 +14,7 @@ from dglcell.config.experiment import CellConfig
 from dglcell.errors import CheckpointError, ConfigError
 from dglcell.files.atomic import sha256_file
 from dglcell.prediction.export import export, is_shipped
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.trained_models import read_card
 from dglcell.training.predicting import WAYS
 from tests.tiny import Tiny

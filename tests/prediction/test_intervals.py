@@ -20,7 +20,7 @@ from dglcell.prediction.design import Design
 from dglcell.prediction.export import export
 from dglcell.prediction.intervals import Intervals
 from dglcell.report.run_files import read_predictions, read_run
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.training.evaluate import evaluate_run
 from dglcell.uncertainty.calibration import Calibration
 from dglcell.uncertainty.conformal import FEWEST, conformal_quantile

@@ -17,7 +17,7 @@ from dglcell.errors import DataError
 from dglcell.prediction import predict as module
 from dglcell.prediction.design import Design
 from dglcell.prediction.predict import predict_design
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
 from tests.forked import Forked
 from tests.prediction.conftest import Predict

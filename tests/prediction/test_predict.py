@@ -26,7 +26,7 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.prediction import predict as module
 from dglcell.prediction.design import Design
 from dglcell.prediction.predict import Ranking, predict_design
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
 from tests.prediction.conftest import Predict, rows_of
 from tests.tiny import Tiny, seeing_covariates

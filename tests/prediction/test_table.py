@@ -17,7 +17,7 @@ from dglcell.graph.vocabulary import AliasTable
 from dglcell.prediction.columns import GenotypeColumns
 from dglcell.prediction.predict import batches
 from dglcell.prediction.table import prediction_columns, write_table
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.training.checkpoint import Trained
 from tests.prediction.conftest import Predict, rows_of
 

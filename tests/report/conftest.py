@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 
 MakeRun = Callable[..., RunDirectory]
 

@@ -13,7 +13,7 @@ import pandas as pd
 from dglcell.data.table import CLASSIFICATION
 from dglcell.metrics import ResultRow, classification_metrics, regression_metrics
 from dglcell.report.run_files import Predictions, RunFiles
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.training.evaluate import rows_as_json
 
 

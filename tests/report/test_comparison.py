@@ -15,7 +15,7 @@ from dglcell.errors import CheckpointError
 from dglcell.report.comparison import comparison_tables, differences, summary, warnings_of
 from dglcell.report.page import UNDEFINED
 from dglcell.report.run_files import RunFiles, read_predictions, read_run
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from tests.html_page import Page
 
 MakeRun = Callable[..., RunDirectory]

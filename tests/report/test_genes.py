@@ -8,7 +8,7 @@ import pytest
 from dglcell.report.page import UNDEFINED, Grid, write_page
 from dglcell.report.run_files import read_run
 from dglcell.report.run_page import page_content, strain_names, strain_tables
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from tests.html_page import Page
 
 

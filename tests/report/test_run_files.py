@@ -11,7 +11,7 @@ import pytest
 from dglcell.cli import main
 from dglcell.errors import CheckpointError
 from dglcell.report.run_files import read_doses, read_run
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 
 
 def test_the_files_of_a_run_are_read(tiny_run: RunDirectory) -> None:

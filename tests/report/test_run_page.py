@@ -15,7 +15,7 @@ from dglcell.metrics import format_metric
 from dglcell.report.page import write_page
 from dglcell.report.run_files import read_run
 from dglcell.report.run_page import page_content
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from tests.html_page import Page
 from tests.report.invented import png_size
 

@@ -11,7 +11,7 @@ import pytest
 from dglcell.cli import main
 from dglcell.errors import DataError
 from dglcell.report.comparison import find_runs, format_runs
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.training.evaluate import rows_as_json
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from tests.integration.processes import ended
 from tests.integration.test_resume import assert_same_end
 from tests.slurm.cluster import LoopbackCluster
@@ -45,7 +45,7 @@ PROGRAM = f"""\
 #!{sys.executable}
 import json, os, sys, time
 from dglcell.files import owner
-from dglcell.runs.directory import EpochLog
+from dglcell.runs import EpochLog
 
 owner.LEASE_SECONDS = {LEASE}
 owner.RENEW_SECONDS = 1.0

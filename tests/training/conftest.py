@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.prepare import Prepared, prepare_run
 

@@ -11,7 +11,7 @@ import torch
 
 from dglcell.errors import CheckpointError
 from dglcell.nn.config import LINKS
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.training.callbacks import LossWatch
 from dglcell.training.checkpoint import load_trained, read_checkpoint
 from dglcell.training.run import train

@@ -16,7 +16,7 @@ import torch
 
 from dglcell.cli import main
 from dglcell.data.store import Store, build_store
-from dglcell.runs.directory import EpochLog, RunDirectory
+from dglcell.runs import EpochLog, RunDirectory
 from dglcell.training.checkpoint import load_trained
 from tests.tiny import BARE, Tiny
 

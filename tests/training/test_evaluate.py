@@ -14,7 +14,7 @@ from dglcell.cli import main
 from dglcell.config.read import load_config
 from dglcell.metrics import ResultRow
 from dglcell.models.config import HeteroCellConfig
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.training.checkpoint import load_trained
 from dglcell.training.evaluate import (
     ablation_rows,

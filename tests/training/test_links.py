@@ -14,7 +14,7 @@ from dglcell.models.cell_model import CellModel
 from dglcell.models.model import StrainModel
 from dglcell.models.terms.link import Link
 from dglcell.nn.config import LINKS
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.training.checkpoint import load_trained
 from dglcell.training.fit import make_task
 from dglcell.training.predicting import predict_strains

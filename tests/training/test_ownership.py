@@ -14,7 +14,7 @@ import pytest
 from dglcell.cli import main
 from dglcell.errors import OwnerError
 from dglcell.files.owner import LEASE_SECONDS, Holder, Lease, held, mark_of
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.training.run import follow_owner
 from dglcell.training.signals import PARENT
 from tests.faults.commands import write_files

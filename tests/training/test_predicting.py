@@ -27,7 +27,7 @@ from dglcell.errors import CheckpointError, ConfigError
 from dglcell.metrics import ResultRow
 from dglcell.report.pictures import described
 from dglcell.report.run_files import read_doses, read_predictions, read_run
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.training import evaluate as evaluate_module
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.evaluate import write_predictions

@@ -18,7 +18,7 @@ from dglcell.graph.resident import ResidentCell, SteadyState
 from dglcell.graph.schema import REACTION
 from dglcell.models.terms.measured import blocked_reactions
 from dglcell.perturbation.sent import keep_masks
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.training import prepare as prepare_module
 from dglcell.training.fit import make_task
 from dglcell.training.prepare import Prepared, build, prepare, settle_what_models_see, store_path, strains_in_media

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from dglcell.config.experiment import TrainerConfig
 from dglcell.data.datamodule import StrainNumbers
 from dglcell.errors import ConfigError, DataError, StoppedError
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.training.distributed import check_allocation, collect_rows, leave_group
 from dglcell.training.fit import make_data, make_task
 from dglcell.training.prepare import prepare

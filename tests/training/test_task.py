@@ -27,7 +27,7 @@ from dglcell.graph.cell import build_cell
 from dglcell.metrics import best_threshold, classification_metrics, f1
 from dglcell.optimizers import count_steps
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.training import task as task_module
 from dglcell.training.checkpoint import load_trained, read_checkpoint
 from dglcell.training.distributed import leave_group

@@ -17,7 +17,7 @@ from dglcell.cli import main
 from dglcell.config.read import load_config
 from dglcell.errors import ConfigError, DataError, DglcellError, StoppedError
 from dglcell.metrics import ResultRow
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs import RunDirectory
 from dglcell.training import tuning
 from dglcell.training.run import RunResult
 from dglcell.training.tuning import Search, read_space

@@ -14,7 +14,7 @@ import torch
 import dglcell
 from dglcell.cli import main
 from dglcell.errors import CheckpointError
-from dglcell.runs.directory import EpochLog, RunDirectory, environment, git_state
+from dglcell.runs import EpochLog, RunDirectory, environment, git_state
 from tests.tiny import Tiny
 
 

@@ -9,10 +9,20 @@ from pathlib import Path
 import pytest
 import torch
 
+from dglcell import machine
 from dglcell.errors import ConfigError, MissingDependencyError
-from dglcell.machine import devices, processor
-from dglcell.machine.devices import available_memory, check_device, device_here, device_of, threads
-from dglcell.machine.processor import Ranks, is_out_of_memory, keep_freed_memory, multiplies_bfloat16, processor_name
+from dglcell.machine import (
+    Ranks,
+    available_memory,
+    check_device,
+    device_here,
+    device_of,
+    is_out_of_memory,
+    keep_freed_memory,
+    multiplies_bfloat16,
+    processor_name,
+    threads,
+)
 
 
 def test_accelerators_are_devices_and_those_that_are_not_there_are_refused(caplog: pytest.LogCaptureFixture) -> None:
@@ -38,8 +48,8 @@ def test_available_memory_heeds_control_groups(monkeypatch: pytest.MonkeyPatch, 
     for name, content in (("max", "3000000"), ("current", "1500000"), ("stat", "anon 1000000\nfile 500000")):
         (tmp_path / f"memory.{name}").write_text(f"{content}\n")
     (tmp_path / "cgroup").write_text("0::/\n")
-    monkeypatch.setattr(processor, "PROCESS", tmp_path)
-    monkeypatch.setattr(processor, "CONTROL_GROUPS", tmp_path)
+    monkeypatch.setattr(machine, "PROCESS", tmp_path)
+    monkeypatch.setattr(machine, "CONTROL_GROUPS", tmp_path)
     assert available_memory() == 2_000_000
     (tmp_path / "memory.max").write_text("max\n")
     assert (available_memory() or 0) > 2_000_000
@@ -47,7 +57,7 @@ def test_available_memory_heeds_control_groups(monkeypatch: pytest.MonkeyPatch, 
 
 def test_threads_are_those_given_or_the_cores_that_are_allotted(monkeypatch: pytest.MonkeyPatch) -> None:
     before = torch.get_num_threads()
-    monkeypatch.setattr(devices, "allotted_cores", lambda: 3)
+    monkeypatch.setattr(machine, "allotted_cores", lambda: 3)
     for number, expected in ((1, 1), (None, 3)):
         with threads(number):
             assert torch.get_num_threads() == expected
@@ -57,10 +67,10 @@ def test_threads_are_those_given_or_the_cores_that_are_allotted(monkeypatch: pyt
 def test_name_and_flags_are_those_of_the_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "cpuinfo").write_text("processor : 0\nmodel name\t: Abacus 3000\nflags : fpu avx512_bf16\n")
     for folder, is_there in ((tmp_path, True), (tmp_path / "nowhere", False)):
-        processor._description.cache_clear()
-        monkeypatch.setattr(processor, "PROC", folder)
+        machine._description.cache_clear()
+        monkeypatch.setattr(machine, "PROC", folder)
         assert (processor_name() == "Abacus 3000") == multiplies_bfloat16() == is_there
-    processor._description.cache_clear()
+    machine._description.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -85,19 +95,19 @@ def test_allotted_cores_are_those_that_nobody_else_may_use(
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(processor, "cores", lambda: 8)
+    monkeypatch.setattr(machine, "cores", lambda: 8)
     (tmp_path / "cpu" / "job").mkdir(parents=True)
     (tmp_path / "cgroup").write_text("0::/cpu/job/step\n3:cpu,cpuacct:/job\n2:memory:/job\n")
     for name, value in quota.items():
         (tmp_path / "cpu" / "job" / name).write_text(value + "\n")
-    monkeypatch.setattr(processor, "PROCESS", tmp_path)
-    monkeypatch.setattr(processor, "CONTROL_GROUPS", tmp_path)
-    assert processor.allotted_cores() == expected
+    monkeypatch.setattr(machine, "PROCESS", tmp_path)
+    monkeypatch.setattr(machine, "CONTROL_GROUPS", tmp_path)
+    assert machine.allotted_cores() == expected
 
 
 FAULTS = """
 import resource, torch
-from dglcell.machine.processor import keep_freed_memory
+from dglcell.machine import keep_freed_memory
 def faults(times):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(times):

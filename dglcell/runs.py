@@ -20,7 +20,7 @@ from dglcell.errors import CheckpointError, listing
 from dglcell.files.atomic import atomic_file, write_json
 from dglcell.files.owner import refuse_if_taken_over
 from dglcell.files.untrusted import Number, UnreadableError, Whole, check_fields, parse_json
-from dglcell.machine.processor import resident_peak
+from dglcell.machine import resident_peak
 
 if TYPE_CHECKING:
     import torch

@@ -1,1 +1,0 @@
-"""Describe this machine: its device, memory, processor, and the processes that share it."""

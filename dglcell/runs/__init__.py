@@ -1,1 +1,0 @@
-"""Manage the directory of a run."""
