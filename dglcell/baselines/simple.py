@@ -283,7 +283,7 @@ BOUND = Family(
 
 
 SIMULATOR = "FbaGrowth"
-"""This simulator (`dglcell.data.sources.fba_growth`) computes the columns."""
+"""This simulator (`dglcell.data.sources.growth`) computes the columns."""
 
 
 @dataclass

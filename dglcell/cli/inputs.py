@@ -98,30 +98,13 @@ def init(options: argparse.Namespace) -> None:
         print(f"{said}\n\n{file} is written. Train with `dglcell train {shlex.quote(str(file))}`.")
 
 
-def _shard(text: str) -> tuple[int, int]:
-    """Read ``2/8``, the second of eight shards, as (1, 8); jobs of a SLURM array can count from 1."""
-    number, _, of = text.partition("/")
-    if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
-        raise argparse.ArgumentTypeError(f"'{text}' is no shard: expected I/N with I from 1 to N, such as 1/8")
-    return int(number) - 1, int(of)
-
-
-@verb(
-    "data build",
-    *CONFIGURATION,
-    argument("--overwrite", action="store_true", help="build it again if it exists"),
-    argument("--shard", type=_shard, metavar="I/N", help="compute only part I of N of `data.fba`, no store"),
-)
+@verb("data build", *CONFIGURATION, argument("--overwrite", action="store_true", help="build it again if it exists"))
 def data_build(options: argparse.Namespace) -> None:
     """Build the store of an experiment."""
     config = load(options)
     from dglcell.data.report import describe_store
-    from dglcell.training.prepare import build, compute_shard
+    from dglcell.training.prepare import build
 
-    if options.shard is not None:
-        compute_shard(config, options.shard)
-        print("Computed. `dglcell data build` without `--shard` builds the store once all shards are there.")
-        return
     print(describe_store(build(config, options.command, overwrite=options.overwrite)))
 
 

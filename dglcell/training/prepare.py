@@ -130,17 +130,6 @@ def computed_of(config: Config) -> Computed:
     return Computed.of(config.data.fba, config.data.computed, config.cell)
 
 
-def compute_shard(config: Config, shard: tuple[int, int]) -> None:
-    """Compute a shard of the columns that simulators compute, for `build` to find; no store is built."""
-    computed = computed_of(config)
-    if not computed.simulators:
-        what = "`--shard` computes a part of the columns of simulators, and the experiment has none"
-        raise ConfigError(what, do="leave `--shard` out, or set `data.fba`")
-    folder = Path(config.paths.data)
-    folder.mkdir(parents=True, exist_ok=True)
-    computed.add(load_source(config.data.source, config.paths.raw), Work(config.paths.raw, cache_folder(folder), shard))
-
-
 def build(config: Config, command: str, *, overwrite: bool = False) -> Store:
     """Read or compute the source and build its store.
 

@@ -242,7 +242,7 @@ class Computed:
         """
         made: dict[str, Simulator] = {}
         if fba is not None:
-            from dglcell.data.sources.fba_growth import FbaGrowth  # needs the solver
+            from dglcell.data.sources.growth import FbaGrowth  # needs the solver
 
             model, media = fba.model or cell.model, cell.media if fba.media is None else fba.media
             if model is None:

@@ -1,4 +1,4 @@
-"""Solve a linear program of flux balance for each blocked-reaction set, in several processes where that pays."""
+"""Solve linear programs of flux balance analysis, in several processes where that pays."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import time
 import weakref
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing import resource_tracker
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import swiglpk as glpk
@@ -24,31 +24,24 @@ from dglcell.files.owner import signals_blocked
 
 if TYPE_CHECKING:
     from cobra import Model
+    from scipy.sparse import coo_array
 
-# Flux balance analysis of a blocked-reaction set: one linear program.
-#
-# Maximise the objective flux c·v subject to S v = 0 and lower ≤ v ≤ upper, with v = 0 for blocked reactions
-# (Orth, Thiele & Palsson 2010, Nat Biotechnol 28:245), and narrower bounds for weakened ones.
+# Maximise the objective flux c·v subject to S v = 0 and lower ≤ v ≤ upper (Orth, Thiele & Palsson 2010, Nat Biotechnol
+# 28:245), with other bounds for the reactions that a strain loses or has less of.
 #
 # Every solve starts from the wild type's optimal basis on a copy of its problem, so that a result depends on nothing
-# but the blocked set: not on the order of the solves, nor on the number of processes. GLPK works on the unscaled
-# problem: with its scaling and a tolerance of 1e-9 it takes the wild type of yeast-GEM for infeasible.
+# but the bounds: not on the order of the solves, nor on the number of processes. GLPK works on the unscaled problem:
+# with its scaling and a tolerance of 1e-9 it takes the wild type of yeast-GEM for infeasible.
 
 
 @dataclass(frozen=True)
 class FluxProblem:
     """Hold the arrays of one flux balance problem; they are small enough to send to another process."""
 
-    shape: tuple[int, int]  #: (metabolites, reactions)
-    rows: NDArray[np.int64]  #: [nnz] the stoichiometric matrix in coordinates
-    columns: NDArray[np.int64]
-    values: NDArray[np.float64]
+    stoichiometry: coo_array  #: [metabolites, reactions] S
     lower: NDArray[np.float64]  #: [reactions] flux bounds, possibly infinite
     upper: NDArray[np.float64]
     objective: NDArray[np.float64]  #: [reactions] coefficients c
-    #: [T, 2, reactions] bounds of a weakened reaction at each of T activities below 1, ascending; a screen of deletions
-    #: has the activity 0 alone, with bounds of 0
-    limits: NDArray[np.float64]
     tolerance: float  #: feasibility and optimality tolerance of the solver
     time_limit: float  #: seconds for one linear program
     medium: str | None = None  #: name of the growth medium, for messages; none for the model's own
@@ -77,46 +70,26 @@ class FluxProblem:
         from cobra.util.array import create_stoichiometric_matrix
         from cobra.util.solver import linear_reaction_coefficients
 
-        matrix = create_stoichiometric_matrix(model, array_type="dok").tocoo()
         weights = linear_reaction_coefficients(model)
         lower, upper = np.array([reaction.bounds for reaction in model.reactions], dtype=float).T
-        return cls(
-            shape=matrix.shape,
-            rows=matrix.row,
-            columns=matrix.col,
-            values=matrix.data,
-            lower=lower,
-            upper=upper,
-            objective=np.array([weights.get(reaction, 0.0) for reaction in model.reactions], dtype=float),
-            limits=np.zeros((1, 2, len(model.reactions))),
-            tolerance=tolerance,
-            time_limit=time_limit,
-        )
-
-    def limited(self, capacities: NDArray[np.float64], activities: Sequence[float]) -> FluxProblem:
-        """Return the problem with the limits of weakened reactions.
-
-        A reaction of activity s has a flux of at most s times its capacity in each direction. Where a model asks for a
-        flux that is larger, the flux is that limit. Activity 0 is no flux, whatever the capacity.
-
-        Args:
-            capacities: [2, reactions] the largest backward and forward flux, as `FluxSolver.capacities` has them.
-            activities: T activities below 1, ascending.
-        """
-        bounds = np.stack([self.lower, self.upper])
-        reach = [activity * capacities if activity else np.zeros_like(capacities) for activity in activities]
-        limits = [np.clip(bounds, -backward, forward) for backward, forward in reach]
-        return replace(self, limits=np.array(limits).reshape(-1, *bounds.shape))
+        objective = np.array([weights.get(reaction, 0.0) for reaction in model.reactions], dtype=float)
+        matrix = create_stoichiometric_matrix(model, array_type="dok").tocoo()
+        return cls(matrix, lower, upper, objective, tolerance, time_limit)
 
 
-@dataclass(frozen=True)
-class Solution:
+class Bounds(NamedTuple):
+    """Hold what a strain changes of the wild type's problem."""
+
+    reactions: NDArray[np.int64]  #: indices of reactions
+    lower: NDArray[np.float64]  #: their bounds; NaN where a limit is not known
+    upper: NDArray[np.float64]
+
+
+class Solution(NamedTuple):
     """Hold the optimum of one linear program."""
 
     value: float  #: optimal objective; 0 if infeasible, NaN if the solver gave up
-    #: [reactions] number of the least activity whose limits the optimal flux of a reaction keeps, T where it keeps
-    #: none; in a screen of deletions, whether the flux vector uses the reaction. 0 where there is no vector.
-    needs: NDArray[np.uint8]
+    fluxes: NDArray[np.float64] | None = None  #: [reactions] an optimal flux vector, where there is one
     timed_out: bool = False  #: the time limit was reached
 
 
@@ -134,8 +107,7 @@ class FluxSolver:
         self._parameters = _parameters(problem, presolve=False)
         self._presolving = _parameters(problem, presolve=True)
         self._dual = _parameters(problem, presolve=False, method=glpk.GLP_DUALP)
-        self._work = glpk.glp_create_prob()
-        self._optima = glpk.glp_create_prob()
+        self._work, self._optima = glpk.glp_create_prob(), glpk.glp_create_prob()
         for lp in (self._wild, self._work, self._optima):
             weakref.finalize(self, glpk.glp_delete_prob, lp)
         # The presolver finds the optimum reliably, the second call makes its basis GLPK's own. With bounds as large as
@@ -152,31 +124,30 @@ class FluxSolver:
             where = "a model that grows on its own medium" if problem.medium is None else "a medium that feeds it"
             what = f"flux balance analysis: {problem.wild_type} has no optimal growth"
             raise DataError(what, expected=where, do="check the objective and exchange bounds, or raise `time_limit`")
+        # Optimal flux vectors keep every variable with a reduced cost at its bound.
+        glpk.glp_copy_prob(self._optima, self._wild, glpk.GLP_OFF)
+        for j in range(len(problem.lower)):
+            if abs(glpk.glp_get_col_dual(self._wild, j + 1)) > problem.tolerance:
+                flux = glpk.glp_get_col_prim(self._wild, j + 1)
+                _set_bounds(self._optima, j, flux, flux)
 
-    def solve(self, blocked: NDArray[np.int64]) -> Solution:
-        """Return the optimum with some reactions held at zero flux, or within their limits at some activity.
-
-        Args:
-            blocked: indices of reactions; the number of all reactions times t is added to that of a reaction which has
-                the activity number t.
-        """
-        reactions = self.problem.shape[1]
-        limits = self.problem.limits[blocked // reactions, :, blocked % reactions]
-        nothing = np.zeros(reactions, dtype=np.uint8)
-        if np.isnan(limits).any():  # a capacity that is not known
-            return Solution(float("nan"), nothing)
-        changes = list(zip((blocked % reactions).tolist(), limits.tolist(), strict=True))
+    def solve(self, bounds: Bounds) -> Solution:
+        """Return the optimum with other bounds of some reactions."""
+        if np.isnan(bounds.lower).any():
+            return Solution(float("nan"))
+        changes = list(zip(*(column.tolist() for column in bounds), strict=True))
 
         def change(lp: object) -> None:
-            for reaction, (lower, upper) in changes:
+            for reaction, lower, upper in changes:
                 _set_bounds(lp, reaction, lower, upper)
 
         code, status = self._maximise(self._wild, change)
         if status == glpk.GLP_OPT:
-            return self._optimum()
+            fluxes = [glpk.glp_get_col_prim(self._work, j + 1) for j in range(len(self.problem.lower))]
+            return Solution(glpk.glp_get_obj_val(self._work), np.array(fluxes))
         if code == glpk.GLP_ENOPFS or status == glpk.GLP_NOFEAS:
-            return Solution(0.0, nothing)
-        return Solution(float("nan"), nothing, timed_out=code == glpk.GLP_ETMLIM)
+            return Solution(0.0)
+        return Solution(float("nan"), timed_out=code == glpk.GLP_ETMLIM)
 
     def _maximise(self, start: object, change: Callable[[object], None]) -> tuple[int, int | None]:
         """Solve a changed copy of a problem, and return GLPK's code and, where that is 0, its status.
@@ -197,41 +168,16 @@ class FluxSolver:
                 break
         return code, status
 
-    def _optimum(self) -> Solution:
-        fluxes = np.array([glpk.glp_get_col_prim(self._work, j + 1) for j in range(self.problem.shape[1])])
-        # A flux below the solver's own tolerance is zero for it.
-        tolerance, limits = self.problem.tolerance, self.problem.limits
-        beyond = ~((fluxes >= limits[:, 0] - tolerance) & (fluxes <= limits[:, 1] + tolerance))
-        needs = (beyond * np.arange(1, len(limits) + 1)[:, None]).max(axis=0, initial=0)
-        return Solution(glpk.glp_get_obj_val(self._work), needs.astype(np.uint8))
-
-    def capacities(self, reactions: NDArray[np.int64], advance: Callable[[], None]) -> NDArray[np.float64]:
-        """Compute the largest fluxes that the wild type can need of reactions.
+    def capacity(self, reaction: int) -> tuple[float, float]:
+        """Compute the largest backward and forward flux that the wild type can need of a reaction, from 0.
 
         That is the largest flux at optimal growth; in a direction that no optimal flux vector uses, it is the largest
-        flux at any growth (flux variability analysis; Mahadevan & Schilling 2003, Metab Eng 5:264).
-
-        Args:
-            reactions: indices.
-            advance: called after every reaction.
-
-        Returns:
-            [2, all reactions] backward and forward fluxes from 0; infinite for other reactions, NaN without an answer.
+        flux at any growth (flux variability analysis; Mahadevan & Schilling 2003, Metab Eng 5:264). It is NaN without
+        an answer.
         """
-        # Optimal flux vectors of a solved problem keep every variable with a reduced cost at its bound.
-        glpk.glp_copy_prob(self._optima, self._wild, glpk.GLP_OFF)
-        for j in range(self.problem.shape[1]):
-            if abs(glpk.glp_get_col_dual(self._wild, j + 1)) > self.problem.tolerance:
-                flux = glpk.glp_get_col_prim(self._wild, j + 1)
-                _set_bounds(self._optima, j, flux, flux)
-        capacities = np.full((2, self.problem.shape[1]), np.inf)
-        for j in reactions.tolist():
-            for way, sign in enumerate((-1, 1)):
-                flux = self._largest(self._optima, j, sign)
-                # A smaller flux, in mmol/gDW/h, is the solver's zero.
-                capacities[way, j] = self._largest(self._wild, j, sign) if flux <= 1e-7 else flux
-            advance()
-        return capacities
+        flux_of = {way: self._largest(self._optima, reaction, way) for way in (-1, 1)}
+        # A smaller flux, in mmol/gDW/h, is the solver's zero.
+        return tuple(self._largest(self._wild, reaction, way) if of <= 1e-7 else of for way, of in flux_of.items())
 
     def _largest(self, start: object, reaction: int, sign: int) -> float:
         """Return the largest flux of a reaction in the direction ``sign``, from 0."""
@@ -250,7 +196,8 @@ class FluxSolver:
 
 
 def _build(problem: FluxProblem) -> object:
-    metabolites, reactions = problem.shape
+    matrix = problem.stoichiometry
+    metabolites, reactions = matrix.shape
     lp = glpk.glp_create_prob()
     glpk.glp_set_obj_dir(lp, glpk.GLP_MAX)
     glpk.glp_add_rows(lp, metabolites)
@@ -261,12 +208,15 @@ def _build(problem: FluxProblem) -> object:
         _set_bounds(lp, j, lower, upper)
     for j in np.flatnonzero(problem.objective).tolist():
         glpk.glp_set_obj_coef(lp, j + 1, float(problem.objective[j]))
-    size = len(problem.values)
-    rows, columns, values = glpk.intArray(size + 1), glpk.intArray(size + 1), glpk.doubleArray(size + 1)
-    entries = zip(problem.rows.tolist(), problem.columns.tolist(), problem.values.tolist(), strict=True)
+    rows, columns, values = (
+        glpk.intArray(matrix.nnz + 1),
+        glpk.intArray(matrix.nnz + 1),
+        glpk.doubleArray(matrix.nnz + 1),
+    )
+    entries = zip(matrix.row.tolist(), matrix.col.tolist(), matrix.data.tolist(), strict=True)
     for k, (i, j, value) in enumerate(entries, start=1):
         rows[k], columns[k], values[k] = i + 1, j + 1, value
-    glpk.glp_load_matrix(lp, size, rows, columns, values)
+    glpk.glp_load_matrix(lp, matrix.nnz, rows, columns, values)
     glpk.glp_adv_basis(lp, 0)
     return lp
 
@@ -292,9 +242,9 @@ def _parameters(problem: FluxProblem, *, presolve: bool, method: int = glpk.GLP_
     return parameters
 
 
-PROBE = 64  # blocked sets solved in this process first, to learn whether starting others pays
+PROBE = 64  # linear programs solved in this process first, to learn whether starting others pays
 WORTHWHILE_SECONDS = 10.0  # starting a process and importing the package there costs a few seconds
-CHUNK = 16  # sets that are sent to a process together
+CHUNK = 16  # linear programs that are sent to a process together
 
 # Signals that may be sent to all processes of a job: those that solve leave them to the first one.
 OF_A_JOB = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1
@@ -315,17 +265,40 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def _solve_in_worker(blocked: Sequence[NDArray[np.int64]]) -> bytes:
-    """Solve blocked sets and pack the solutions.
-
-    Few bytes go out at once, because a reader would wait for the rest from a process that was killed.
-    """
+def _solve_in_worker(strains: Sequence[Bounds]) -> bytes:
+    # Few bytes go out at once, because a reader would wait for the rest from a process that was killed.
     assert _solver is not None
-    return zlib.compress(pickle.dumps([_solver.solve(reactions) for reactions in blocked]))
+    return zlib.compress(pickle.dumps([_solver.solve(bounds) for bounds in strains]))
+
+
+def solve_all(
+    solver: FluxSolver, strains: Sequence[Bounds], *, processes: int, take: Callable[[Solution], None]
+) -> None:
+    """Solve the linear programs of strains in order, in several processes where that is worth starting them.
+
+    Args:
+        solver: in this process; the others build theirs from its problem.
+        strains: what each changes.
+        processes: how many; 0 for as many as there are CPUs.
+        take: called with every solution.
+
+    Raises:
+        DataError: another process has died.
+    """
+    processes = processes or cpu_count()
+    probe = PROBE if processes > 1 else len(strains)
+    begin = time.perf_counter()
+    for one in strains[:probe]:
+        take(solver.solve(one))
+    rest = strains[probe:]
+    if rest and (time.perf_counter() - begin) / probe * len(rest) >= WORTHWHILE_SECONDS:
+        return _solve_in_processes(solver.problem, rest, processes, take)
+    for one in rest:
+        take(solver.solve(one))
 
 
 def _solve_in_processes(
-    problem: FluxProblem, blocked: Sequence[NDArray[np.int64]], processes: int, take: Callable[[Solution], None]
+    problem: FluxProblem, strains: Sequence[Bounds], processes: int, take: Callable[[Solution], None]
 ) -> None:
     with signals_blocked(OF_A_JOB):
         # The pool needs the tracker. Python 3.11 unblocks SIGINT and SIGTERM when it starts it: so before any worker.
@@ -334,10 +307,10 @@ def _solve_in_processes(
     try:
         with signals_blocked(OF_A_JOB):
             # Not by `map`, which cancels what is left after an error: loky's thread then fails with a traceback.
-            parts = (blocked[start : start + CHUNK] for start in range(0, len(blocked), CHUNK))
+            parts = (strains[start : start + CHUNK] for start in range(0, len(strains), CHUNK))
             futures = [pool.submit(_solve_in_worker, part) for part in parts]  # the first starts all workers
-        for future in futures:
-            for solution in pickle.loads(zlib.decompress(future.result())):
+        while futures:  # which hold what is solved
+            for solution in pickle.loads(zlib.decompress(futures.pop(0).result())):
                 take(solution)
     except BrokenProcessPool as error:
         what = "flux balance analysis: a process that solves linear programs has ended before its time"
@@ -345,29 +318,3 @@ def _solve_in_processes(
         raise DataError(what, do=f"{do}`data.fba.processes`)") from error
     finally:
         pool.shutdown(kill_workers=True)
-
-
-def solve_all(
-    solver: FluxSolver, blocked: Sequence[NDArray[np.int64]], *, processes: int, take: Callable[[Solution], None]
-) -> None:
-    """Solve the blocked sets in order, in several processes where that is worth starting them.
-
-    Args:
-        solver: in this process; the others build theirs from its problem.
-        blocked: what `FluxSolver.solve` takes, one array per linear program.
-        processes: how many; 0 for as many as there are CPUs.
-        take: called with every solution.
-
-    Raises:
-        DataError: another process has died.
-    """
-    processes = processes or cpu_count()
-    probe = PROBE if processes > 1 else len(blocked)
-    begin = time.perf_counter()
-    for one in blocked[:probe]:
-        take(solver.solve(one))
-    rest = blocked[probe:]
-    if rest and (time.perf_counter() - begin) / probe * len(rest) >= WORTHWHILE_SECONDS:
-        return _solve_in_processes(solver.problem, rest, processes, take)
-    for one in rest:
-        take(solver.solve(one))

@@ -1,109 +1,104 @@
-"""Compute growth of every strain of a screen exactly, with as few linear programs as possible.
+"""Compute growth of many strains of a metabolic model exactly, with as few linear programs as possible.
 
 Three facts save nearly all of them:
 
-1. Growth depends only on the set of blocked reactions, which many gene sets share.
+1. Growth depends only on what is left of the reactions, in which many sets of genes agree.
 2. If a subset of the deletions already stops growth, so do all of them.
-3. If an optimal flux vector of a subset of the deletions uses none of the reactions that the further
-   deletions block, it is still feasible, hence still optimal (cf. Fast-SL: Pratapa, Balachandran & Raman
-   2015, Bioinformatics 31:3299).
+3. If an optimal flux vector of a subset of the deletions needs no more of any reaction than the further deletions
+   leave, it is still feasible, hence still optimal (cf. Fast-SL: Pratapa, Balachandran & Raman 2015, Bioinformatics
+   31:3299).
 
-So a screen goes level by level: wild type, singles, pairs, triples; a strain first asks its subsets of one
-gene less. All of it holds for weakened genes, too, where a reaction counts as blocked to an activity. It is blocked to
-0.3 if 0.3 or less is left of it. A flux vector uses it beyond 0.3 if it needs more than that.
+All of it holds for weakened genes, too. A gene of activity s leaves an enzyme complex s of its capacity, at most. A
+complex is as strong as its weakest gene, and a reaction as strong as its best complex. The flux of a reaction of
+activity s is at most s times the largest one that the wild type can need in that medium (`FluxSolver.capacity`), in
+each direction. At 0 that is the deletion, and at 1 nothing is bound.
 """
 
 from __future__ import annotations
 
 import ast
+import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from dglcell.data.sources.fba import FluxProblem, FluxSolver, Solution, solve_all
-from dglcell.errors import DataError
+from dglcell.data.columns import COVARIATE, MEDIUM, Column
+from dglcell.data.sources.config import FbaConfig
+from dglcell.data.sources.fba import Bounds, FluxProblem, FluxSolver, Solution, solve_all
+from dglcell.data.sources.source import Simulator, Work
+from dglcell.data.strains import Strains
+from dglcell.errors import DataError, GraphError, count, listing
+from dglcell.graph.metabolism import Media
+from dglcell.graph.model_files import locate_model, read_model
+from dglcell.graph.names import model_aliases
+from dglcell.graph.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from cobra import Model
 
-# The parsed gene–protein–reaction rules are evaluated as they stand, for many strains at once, an operation per AND
-# or OR. So nothing has to be expanded into enzyme complexes; the truth values are the same.
+log = logging.getLogger("dglcell")
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
+    """Show a bar on a terminal, and log a line elsewhere; yield what to call after each of ``total`` steps."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    if not console.is_terminal:
+        log.info("%s: %s", what, f"{total:,}")
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        task = bars.add_task(what, total=total)
+        yield lambda: bars.advance(task)
 
 
 @dataclass(frozen=True)
 class KnockoutRules:
-    """Hold the distinct GPRs of a model.
+    """Hold the R distinct gene–protein–reaction rules of a model, as cobra parses them.
 
-    Reactions that share a rule are blocked together, so a strain's metabolism is determined by what is left of each
-    rule. A gene at an activity is an allele, whose number is K times that of the gene, plus that of the
-    activity; in a screen of deletions it is that of the gene.
+    They are evaluated as they stand, for many strains at once, an operation per AND or OR: nothing has to be expanded
+    into enzyme complexes. Reactions that share a rule are lost together.
     """
 
     genes: tuple[str, ...]  #: N sorted gene names
-    rules: tuple[ast.expr, ...]  #: parsed rules, R of them
+    rules: tuple[ast.expr, ...]  #: parsed rules
     reactions: tuple[NDArray[np.int64], ...]  #: for each rule the indices of its reactions in the model
-    num_reactions: int  #: number of all reactions of the model
-    activities: tuple[float, ...] = (0.0,)  #: K activities from 0 to 1, ascending
 
     @classmethod
     def of(cls, model: Model) -> KnockoutRules:
-        """Read the rules of a model, in the order of its reactions, for deletions."""
+        """Read the rules of a model, in the order of its reactions."""
         bodies: dict[str, ast.expr] = {}
         members: dict[str, list[int]] = {}
         for index, reaction in enumerate(model.reactions):
             if (body := reaction.gpr.body) is not None:
                 bodies[text := ast.dump(body)] = body
                 members.setdefault(text, []).append(index)
-        return cls(
-            genes=tuple(sorted(gene.id for gene in model.genes)),
-            rules=tuple(bodies.values()),
-            reactions=tuple(np.array(indices, dtype=np.int64) for indices in members.values()),
-            num_reactions=len(model.reactions),
-        )
+        reactions = tuple(np.array(indices, dtype=np.int64) for indices in members.values())
+        return cls(tuple(sorted(gene.id for gene in model.genes)), tuple(bodies.values()), reactions)
 
-    @property
-    def alleles(self) -> int:
-        """Return the number of alleles, N · K."""
-        return len(self.genes) * len(self.activities)
+    def left(
+        self, strains: int, owner: NDArray[np.integer], genes: NDArray[np.integer], activities: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """Return the activity of the rules of strains, [S, R].
 
-    @property
-    def limiting(self) -> tuple[float, ...]:
-        """Return the T activities below 1: what has activity 1 is not changed."""
-        return tuple(activity for activity in self.activities if activity < 1)
-
-    def left_of(self, sets: NDArray[np.int32]) -> NDArray[np.uint8]:
-        """Return what is left of the rules of strains with alleles [S, k] as the number of an activity, [S, R]; T is a
-        whole rule.
+        Args:
+            strains: their number S.
+            owner, genes, activities: [targets] which strain changes which gene, and what it leaves of it.
         """
-        genes, numbers = np.divmod(sets, len(self.activities))
-        left_NS = np.full((len(self.genes), len(sets)), len(self.limiting), dtype=np.uint8)
-        for gene, number in zip(genes.T, numbers.T, strict=True):
-            left_NS[gene, np.arange(len(sets))] = np.minimum(number, len(self.limiting))
-        return self.left(left_NS)
-
-    def left(self, left_NS: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Return what is left of the rules of strains, [S, R], from what is left of the genes, [N, S].
-
-        A complex has that of its weakest gene, and a rule that of its best complex.
-        """
+        left_NS = np.ones((len(self.genes), strains), np.float32)
+        np.minimum.at(left_NS, (genes, owner), activities)
         rows = dict(zip(self.genes, left_NS, strict=True))
-        return np.array([_left(rule, rows) for rule in self.rules], np.uint8).reshape(-1, left_NS.shape[1]).T
-
-    def needs(self, needs: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Return what an optimum needs of each rule, [R], from what it needs of the reactions (`Solution`)."""
-        return np.array([needs[reactions].max() for reactions in self.reactions], np.uint8)
-
-    def codes(self, rules: NDArray[np.integer], numbers: NDArray[np.integer]) -> NDArray[np.int64]:
-        """Return the reactions of rules as `FluxSolver.solve` takes them, each at the activity of this number."""
-        parts = [self.reactions[r] + self.num_reactions * int(at) for r, at in zip(rules, numbers, strict=True)]
-        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+        return np.array([_left(rule, rows) for rule in self.rules], np.float32).reshape(-1, strains).T
 
 
-def _left(rule: ast.expr, rows: dict[str, NDArray[np.uint8]]) -> NDArray[np.uint8]:
+def _left(rule: ast.expr, rows: dict[str, NDArray[np.float32]]) -> NDArray[np.float32]:
     if isinstance(rule, ast.Name):
         return rows[rule.id]
     if not isinstance(rule, ast.BoolOp):
@@ -112,53 +107,11 @@ def _left(rule: ast.expr, rows: dict[str, NDArray[np.uint8]]) -> NDArray[np.uint
     return combine.reduce([_left(part, rows) for part in rule.values])
 
 
-Lost = tuple[bytes, bytes]
-"""Rules that a strain does not have whole, as the bytes of their numbers (int32), and of what is left (uint8)."""
-
-WILD_TYPE: Lost = (b"", b"")
-
-
-def lost_rules(left_SR: NDArray[np.uint8], whole: int) -> Iterator[Lost]:
-    """Yield what each strain loses: rules of which less than ``whole`` is left."""
-    for row in left_SR:
-        lost = np.flatnonzero(row < whole).astype(np.int32)
-        yield lost.tobytes(), row[lost].tobytes()
-
-
-def unpacked(lost: Lost) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """Return the numbers of rules, and what is left of each."""
-    return np.frombuffer(lost[0], np.int32), np.frombuffer(lost[1], np.uint8)
-
-
-# Genetic interactions from relative fitness.
-#
-# Multiplicative model: epsilon of Costanzo et al. 2010 (Science 327:425), tau of Kuzmin et al. 2018 (Science
-# 360:eaao1729). The same definitions as the laboratory screens.
-
-
 Fitness = NDArray[np.float64]
 
 # Relative growth is known to about this much. In yeast-GEM with a solver tolerance of 1e-9, strains that cannot
 # grow still reach 5e-7 of the wild type, because every mass balance may be off by the tolerance.
 RESOLUTION = 1e-6
-
-
-def digenic(f_ij: Fitness, f_i: Fitness, f_j: Fitness) -> Fitness:
-    """Compute epsilon_ij = f_ij − f_i f_j elementwise; arguments and result are [S] each."""
-    return f_ij - f_i * f_j
-
-
-def trigenic(
-    f_ijk: Fitness, singles: tuple[Fitness, Fitness, Fitness], pairs: tuple[Fitness, Fitness, Fitness]
-) -> Fitness:
-    """Compute tau_ijk = f_ijk − f_i f_j f_k − epsilon_ij f_k − epsilon_ik f_j − epsilon_jk f_i, elementwise.
-
-    ``singles`` are f_i, f_j, f_k, and ``pairs`` f_ij, f_ik, f_jk, [S] each.
-    """
-    f_i, f_j, f_k = singles
-    f_ij, f_ik, f_jk = pairs
-    explained = digenic(f_ij, f_i, f_j) * f_k + digenic(f_ik, f_i, f_k) * f_j + digenic(f_jk, f_j, f_k) * f_i
-    return f_ijk - f_i * f_j * f_k - explained
 
 
 def snap(values: Fitness, *levels: float) -> Fitness:
@@ -174,120 +127,267 @@ def lethal(fitness: NDArray[np.floating]) -> NDArray[np.bool_]:
     return fitness < RESOLUTION
 
 
-# Strains whose rules are evaluated together: bounds the work arrays.
-CHUNK = 16_384
+CHUNK = 8_192  # strains whose rules are evaluated together: bounds the work arrays
+WILD_TYPE = 0  # number of its solution
 
-
-def row_keys(sets: NDArray[np.int32], alleles: int) -> NDArray[np.int64]:
-    """Return one integer per row of [S, k], in lexicographic order; k is at most 3 for up to two million alleles."""
-    keys = np.zeros(len(sets), dtype=np.int64)
-    for column in sets.T:
-        keys = keys * alleles + column
-    return keys
-
-
-def distinct_rows(sets: NDArray[np.int32], alleles: int) -> NDArray[np.int32]:
-    """Return rows with ascending alleles, each once, in lexicographic order."""
-    ascending = np.sort(sets, axis=1)
-    _, first = np.unique(row_keys(ascending, alleles), return_index=True)
-    return ascending[first]
+Lost = tuple[bytes, bytes]
+"""Rules that a strain does not have whole, as the bytes of their numbers (int32), and their activities (float32)."""
 
 
 class Growth:
-    """Solve strains level by level, and remember every blocked set.
+    """Solve growth of strains in one medium, and remember every solution.
 
     Attributes:
-        rules: the rules that tell which reactions a gene set blocks.
-        problem: the problem of the wild type, with limits at the activities of ``rules`` that are below 1.
         counts: strains by the way their growth was found (``linear_programs``, ``same_blocked_reactions``,
             ``subset_optimum``), and programs that ended without an answer (``time_outs``, ``failures``).
+        values: [C] growth of each solution, in the units of the model's objective (1/h for a biomass reaction); 0 if
+            infeasible, NaN without an answer.
     """
 
-    def __init__(self, rules: KnockoutRules, problem: FluxProblem, *, processes: int = 1) -> None:
-        self.rules = rules
-        self.counts: Counter[str] = Counter()
-        self.problem = problem
-        self._processes = processes
-        self._solver = FluxSolver(problem)
-        self._known: dict[Lost, int] = {}
-        self._values = np.zeros(0)
-        self._needs_CR = np.zeros((0, len(rules.rules)), dtype=np.uint8)
-        #: for each number of changed genes k the strains [S, k], as `distinct_rows` gives them, and their solutions [S]
-        self._levels = [(np.zeros((1, 0), dtype=np.int32), np.zeros(1, dtype=np.int64))]
-        self._solve([WILD_TYPE], lambda: None)
-        if not self.wild_type > problem.tolerance:
-            do = "check the model's objective and exchange bounds"
-            raise DataError(
-                f"flux balance analysis: {problem.wild_type} does not grow",
-                got=f"objective value {self.wild_type:g}",
-                expected="a positive growth rate",
-                do=do + ("" if problem.medium is None else ", or leave the medium out"),
-            )
+    def __init__(self, rules: KnockoutRules, problem: FluxProblem, *, processes: int) -> None:
+        self.rules, self.problem, self.counts = rules, problem, Counter(linear_programs=1)
+        self._processes, self._solver = processes, FluxSolver(problem)
+        self._capacities = np.zeros((2, len(problem.lower)))  # where it is 0 all of a flux is needed
+        self._limited: set[int] = set()
+        self._known: dict[Lost, int] = {(b"", b""): WILD_TYPE}
+        self._wild = self._solver.solve(self._bounds((b"", b"")))
+        self.values = np.array([self._wild.value])
+        self._needs_CR = self._needs(self._wild)[None]
 
     @property
     def wild_type(self) -> float:
-        """Return growth of the wild type, in the units of the model's objective (1/h for a biomass reaction)."""
-        return float(self._values[0])
+        """Return growth of the wild type."""
+        return float(self.values[WILD_TYPE])
 
-    def of(self, sets: NDArray[np.int32]) -> NDArray[np.float64]:
-        """Return growth of solved strains with alleles [S, k]: 0 if infeasible, NaN without an answer."""
-        return self._values[self._find(np.sort(sets, axis=1))]
+    def limit(self, rules: Iterable[int]) -> list[int]:
+        """Compute what the reactions of weakened rules can carry, and return those without an answer.
 
-    def _find(self, sets: NDArray[np.int32]) -> NDArray[np.int64]:
-        known, solutions = self._levels[sets.shape[1]]
-        return solutions[np.searchsorted(row_keys(known, self.rules.alleles), row_keys(sets, self.rules.alleles))]
+        Strains that weaken such a reaction have no growth.
+        """
+        reactions = sorted({j for rule in rules for j in self.rules.reactions[rule].tolist()} - self._limited)
+        if reactions:
+            with progress("reactions whose capacity is computed", len(reactions)) as advance:
+                for j in reactions:
+                    self._capacities[:, j] = self._solver.capacity(j)
+                    advance()
+            self._limited.update(reactions)
+            self._needs_CR[WILD_TYPE] = self._needs(self._wild)
+        return [j for j in reactions if np.isnan(self._capacities[:, j]).any()]
 
-    def add(self, sets: NDArray[np.int32], begin: Callable[[int], Callable[[], None]]) -> None:
-        """Solve growth of strains with one changed gene more than those that were added last.
+    def solve(self, parts: Iterable[tuple[NDArray[np.float32], NDArray[np.int64]]], what: str) -> NDArray[np.int64]:
+        """Return the number of the solution of each strain, [S].
 
         Args:
-            sets: [S, k] distinct rows as :func:`distinct_rows` gives them, all of whose subsets with k − 1 genes were
-                added before.
-            begin: called with the number of linear programs; returns what to call after each.
+            parts: activities of the rules of strains, [S, R], and solutions of strains with a part of their changes,
+                [S, K]; a few thousand strains at a time, which bounds the work arrays.
+            what: strains whose linear programs these are, for the bar.
         """
-        solutions = np.full(len(sets), -1, dtype=np.int64)
-        open_rows = [np.zeros(0, dtype=np.int64)]
-        lost: list[Lost] = []
-        for start in range(0, len(sets), CHUNK):
-            part = sets[start : start + CHUNK]
-            left_SR = self.rules.left_of(part)
-            found = self._inherit(part, left_SR)
-            solutions[start : start + CHUNK] = found
-            still = np.flatnonzero(found < 0)
-            open_rows.append(start + still)
-            lost += lost_rules(left_SR[still], len(self.rules.limiting))
-        self.counts["subset_optimum"] += len(sets) - len(lost)
-        fresh = list(dict.fromkeys(one for one in lost if one not in self._known))
+        found, lost = [np.zeros(0, dtype=np.int64)], list[Lost]()
+        for left_SR, parents_SK in parts:
+            found.append(self._inherit(left_SR, parents_SK))
+            for row in left_SR[found[-1] < 0]:
+                rules = np.flatnonzero(row < 1).astype(np.int32)
+                lost.append((rules.tobytes(), row[rules].tobytes()))
+        numbers = np.concatenate(found)
+        fresh = [one for one in dict.fromkeys(lost) if one not in self._known]
+        self.counts["subset_optimum"] += len(numbers) - len(lost)
         self.counts["same_blocked_reactions"] += len(lost) - len(fresh)
         if fresh:
-            self._solve(fresh, begin(len(fresh)))
-        solutions[np.concatenate(open_rows)] = [self._known[one] for one in lost]
-        self._levels.append((sets, solutions))
+            with progress(f"linear programs {what}", len(fresh)) as advance:
+                self._add(fresh, advance)
+        numbers[numbers < 0] = [self._known[one] for one in lost]
+        return numbers
 
-    def _inherit(self, sets: NDArray[np.int32], left_SR: NDArray[np.uint8]) -> NDArray[np.int64]:
+    def _inherit(self, left_SR: NDArray[np.float32], parents_SK: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return a subset's solution that holds for the whole set too, [S], −1 where there is none."""
-        found = np.full(len(sets), -1, dtype=np.int64)
-        dead = lethal(self._values / self.wild_type)
-        for left_out in range(sets.shape[1]):
-            parents = self._find(np.delete(sets, left_out, axis=1))
+        found = np.full(len(left_SR), -1, dtype=np.int64)
+        dead = lethal(self.values / self.wild_type)
+        for parents in parents_SK.T:
             enough = (self._needs_CR[parents] <= left_SR).all(axis=1)
-            holds = dead[parents] | (enough & ~np.isnan(self._values[parents]))
+            holds = dead[parents] | (enough & ~np.isnan(self.values[parents]))
             found = np.where((found < 0) & holds, parents, found)
         return found
 
-    def _solve(self, fresh: list[Lost], advance: Callable[[], None]) -> None:
+    def _add(self, fresh: list[Lost], advance: Callable[[], None]) -> None:
         values, needs = [], []
 
         def take(solution: Solution) -> None:
             values.append(solution.value)
-            needs.append(self.rules.needs(solution.needs))
+            needs.append(self._needs(solution))
             self.counts["time_outs"] += solution.timed_out
             self.counts["failures"] += bool(np.isnan(solution.value)) and not solution.timed_out
             advance()
 
-        blocked = [self.rules.codes(*unpacked(one)) for one in fresh]
-        solve_all(self._solver, blocked, processes=self._processes, take=take)
+        solve_all(self._solver, [*map(self._bounds, fresh)], processes=self._processes, take=take)
         self.counts["linear_programs"] += len(values)
-        self._known.update(zip(fresh, range(len(self._values), len(self._values) + len(fresh)), strict=True))
-        self._values = np.concatenate([self._values, values])
-        self._needs_CR = np.concatenate([self._needs_CR, np.stack(needs)])
+        self._known.update(zip(fresh, range(len(self.values), len(self.values) + len(fresh)), strict=True))
+        self.values = np.concatenate([self.values, values])
+        self._needs_CR = np.concatenate([self._needs_CR, needs])
+
+    def _bounds(self, lost: Lost) -> Bounds:
+        """Return the bounds of the reactions of lost rules.
+
+        Where a model asks for a flux that is larger than the limit, the flux is that limit.
+        """
+        members = [self.rules.reactions[rule] for rule in np.frombuffer(lost[0], np.int32)]
+        reactions = np.concatenate([np.zeros(0, dtype=np.int64), *members])
+        left = np.repeat(np.frombuffer(lost[1], np.float32), np.array([len(of) for of in members], dtype=np.int64))
+        limits = np.zeros((2, len(reactions)))  # a deletion's, whatever the capacity
+        np.multiply(left, self._capacities[:, reactions], out=limits, where=left > 0)
+        lower, upper = (
+            np.clip(of[reactions], -limits[0], limits[1]) for of in (self.problem.lower, self.problem.upper)
+        )
+        return Bounds(reactions, lower, upper)
+
+    def _needs(self, solution: Solution) -> NDArray[np.float32]:
+        """Return the least activity of each rule, [R], with which the flux vector is feasible."""
+        if solution.fluxes is None:
+            return np.zeros(len(self.rules.rules), np.float32)
+        # A flux below the solver's own tolerance is zero for it.
+        beyond = np.maximum(np.abs(solution.fluxes) - self.problem.tolerance, 0)
+        capacities = np.where(solution.fluxes < 0, *self._capacities)
+        share = np.divide(beyond, capacities, out=np.ones_like(beyond), where=(beyond < capacities) & (beyond > 0))
+        needs = np.where(beyond > 0, np.maximum(share, np.finfo(np.float32).tiny), 0).astype(np.float32)
+        return np.array([needs[reactions].max() for reactions in self.rules.reactions], np.float32)
+
+
+HUNDRED = 100  # what is left of a measured gene counts in hundredths, so that strains share linear programs
+
+
+class FbaGrowth(Simulator):
+    """Compute the growth rate of measured strains, in the units of the model's objective, in their media.
+
+    Genes that the metabolic model lacks change nothing, and more than the wild type has counts as the wild type. Values
+    within 1e-6 of 0, or relatively of the wild type, are set to it.
+    """
+
+    config: FbaConfig
+
+    def __init__(self, config: FbaConfig) -> None:
+        super().__init__(config)
+        self._read: tuple[Model, KnockoutRules, FluxProblem] | None = None
+        self._in_medium: dict[bytes, Growth] = {}  # by the bounds of exchanges: designs come in many batches
+
+    def files(self, raw: str | None) -> list[Path]:
+        """Return the file of the metabolic model."""
+        return [locate_model(str(self.config.model), raw)]
+
+    def compute(self, strains: Strains, work: Work) -> NDArray[np.float32]:
+        """Return the growth of each strain, [S].
+
+        Raises:
+            GraphError: the metabolic model is not here, or cannot be read.
+            ConfigError: a medium does not fit the model.
+            DataError: a strain has a medium that is not described, or the wild type has no optimum in one.
+        """
+        model, rules, problem = self._read = self._read or self._model(work.raw)
+        lower_ME, medium_S, exchanges = self._media(strains, model)
+        gene_of, growth_S = _genes(rules, model, strains), np.zeros(len(strains), np.float32)
+        for medium, lower_E in enumerate(lower_ME):
+            rows = np.flatnonzero(medium_S == medium)
+            if lower_E.tobytes() not in self._in_medium:
+                name = None if len(lower_ME) == 1 else f"number {medium + 1} of {len(lower_ME)}"
+                if MEDIUM in strains.covariates and self.config.media:
+                    name = str(strains.shown(MEDIUM)[rows[0]])
+                changed = replace(problem, lower=problem.lower.copy(), medium=name)
+                changed.lower[exchanges] = lower_E
+                self._in_medium[lower_E.tobytes()] = Growth(rules, changed, processes=self.config.processes)
+            growth_S[rows] = _growth(self._in_medium[lower_E.tobytes()], strains.take(rows), gene_of)
+        return growth_S
+
+    def _model(self, raw: str | None) -> tuple[Model, KnockoutRules, FluxProblem]:
+        try:
+            model = read_model(str(self.config.model), raw)
+        except (DataError, GraphError) as error:
+            raise GraphError(
+                f"`{self.config.name}` is computed by a metabolic model that cannot be read here\n  {error}",
+                expected=f"the model '{self.config.model}' that `data.fba.model` names",
+                do="put the file there, or give its folder with `--raw` or in DGLCELL_RAW",
+            ) from error
+        problem = FluxProblem.of(model, tolerance=self.config.tolerance, time_limit=self.config.time_limit)
+        return model, KnockoutRules.of(model), problem
+
+    def _media(self, strains: Strains, model: Model) -> tuple[NDArray[np.float64], NDArray[np.int64], list[int]]:
+        """Return [M, E] bounds in each distinct medium, the medium of each strain [S], and E exchange reactions."""
+        config, media = self.config, self.config.media or {}
+        based = {name: {**config.base, **of} for name, of in media.items()}
+        for section, changes_of in (("", {"base": config.base}), (".media", based), (".uptakes", config.uptakes)):
+            if used := {name: of for name, of in changes_of.items() if of}:
+                Media.of(model, used, f"data.fba{section}")  # refuses what is no exchange reaction
+        names = sorted({exchange for of in (config.base, *media.values(), *config.uptakes.values()) for exchange in of})
+        uptake_SE = np.empty((len(strains), len(names)))
+        shown = self._shown(strains) if MEDIUM in strains.covariates else np.full(len(strains), "")
+        units_of = {covariate: _units(strains, covariate) for covariate in config.uptakes}
+        for place, exchange in enumerate(names):
+            own = max(0.0, -model.reactions.get_by_id(exchange).lower_bound)
+            uptake_SE[:, place] = config.base.get(exchange, own)
+            for name, of in media.items():
+                if exchange in of:
+                    uptake_SE[shown == name, place] = of[exchange]
+            for covariate, units in units_of.items():
+                uptake_SE[:, place] += config.uptakes[covariate].get(exchange, 0.0) * units
+        distinct, medium_S = np.unique(uptake_SE, axis=0, return_inverse=True)
+        return -distinct, medium_S.reshape(-1), [model.reactions.index(name) for name in names]
+
+    def _shown(self, strains: Strains) -> NDArray[np.str_]:
+        media, shown = self.config.media or {}, strains.shown(MEDIUM).astype(str)
+        unknown = sorted({*shown.tolist()} - set(media))
+        if unknown and media:
+            what = f"`{self.config.name}` cannot be computed: a medium of strains is not described"
+            do = "describe it in `data.fba.media` or `cell.media`, e.g. `{acetate: {EX_glc__D_e: 0, EX_ac_e: 30}}`"
+            raise DataError(what, got=listing(unknown), expected=f"among {listing(media)}", do=do)
+        if unknown:
+            log.warning("`data.fba.media` describes no media: `%s` is growth in the model's own", self.config.name)
+        return shown
+
+
+def _units(strains: Strains, covariate: str) -> NDArray[np.float64]:
+    column, key = Column(COVARIATE, covariate), f"`data.fba.uptakes.{covariate}`"
+    if column not in strains.columns:
+        got, do = listing(strains.covariates), "name a covariate as `data.source.csv.covariates` does"
+        raise DataError(f"{key}: the strains have no such covariate of numbers", got=got or "no covariates", do=do)
+    units = np.asarray(strains.columns[column], dtype=np.float64)
+    if (units < 0).any():
+        raise DataError(f"{key}: a strain has a negative amount", got=float(units.min()))
+    return units
+
+
+def _genes(rules: KnockoutRules, model: Model, strains: Strains) -> NDArray[np.int64]:
+    """Return the gene of the model that each name of the strains means, −1 where there is none."""
+    plain = Vocabulary(rules.genes)
+    vocabulary = Vocabulary(rules.genes, model_aliases(model).of_genes(plain))
+    found = vocabulary.indices([vocabulary.find(name) for name in strains.names])
+    changed = np.unique(strains.targets)
+    if len(changed):
+        known = f"{int((found[changed] >= 0).sum()):,} of {count(len(changed), 'changed gene')}"
+        log.info("%s in the metabolic model; others change nothing there", known)
+    return found
+
+
+def _growth(growth: Growth, strains: Strains, gene_of: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the growth of strains of one medium, [S]."""
+    if not growth.wild_type > 0:
+        return np.zeros(len(strains))
+
+    def parts() -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
+        for start in range(0, len(strains), CHUNK):
+            part = strains.slice(start, min(start + CHUNK, len(strains)))
+            left, genes = part.left(), gene_of[part.targets]
+            left = np.where(left > 0, np.clip(np.rint(left * HUNDRED), 1, HUNDRED) / HUNDRED, 0).astype(np.float32)
+            owner, known = np.repeat(np.arange(len(part)), part.num_deletions), genes >= 0
+            left_SR = growth.rules.left(len(part), owner[known], genes[known], left[known])
+            yield left_SR, np.full((len(part), 1), WILD_TYPE)
+
+    if strains.activities is not None:
+        weakened = [((left_SR > 0) & (left_SR < 1)).any(axis=0) for left_SR, _ in parts()]
+        growth.limit(np.flatnonzero(np.any(weakened, axis=0)))
+    numbers = growth.solve(parts(), f"of {growth.problem.wild_type}")
+    found = growth.values[numbers]
+    if unknown := np.unique(numbers[np.isnan(found)]).tolist():
+        log.warning(
+            "the solver gave no answer to %s, whose strains have the growth of %s",
+            count(len(unknown), "linear program"),
+            growth.problem.wild_type,
+        )
+    relative = snap(np.where(np.isnan(found), growth.wild_type, found) / growth.wild_type, 0.0, 1.0)
+    return growth.wild_type * relative

@@ -1,77 +1,44 @@
 """Compute the in-silico screen: growth of strains of a metabolic model, and their genetic interactions.
 
 A strain's ``fitness`` is its maximal growth, by flux balance analysis, over that of the wild type in the model's own
-medium; 0 where no steady state exists. A gene of activity s leaves an enzyme complex s of its capacity, at most. A
-complex is as strong as its weakest gene, and a reaction as strong as its best complex. The flux of a reaction of
-activity s is at most s times the largest one that the wild type can need in that medium (`FluxSolver.capacities`), in
-each direction. At 0 that is the deletion, and at 1 nothing is bound.
+medium; 0 where no steady state exists.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import asdict, replace
-from functools import partial
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import swiglpk
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dglcell.data.changes import sets_at
 from dglcell.data.columns import MEDIUM, Provenance, columns_of, covariate_columns
 from dglcell.data.sources.config import InSilicoConfig
-from dglcell.data.sources.fba import FluxProblem, FluxSolver
-from dglcell.data.sources.growth import Fitness, Growth, KnockoutRules, digenic, distinct_rows, lethal, snap, trigenic
+from dglcell.data.sources.fba import FluxProblem
+from dglcell.data.sources.growth import CHUNK, WILD_TYPE, Fitness, Growth, KnockoutRules, lethal, snap
 from dglcell.data.strains import Strains
-from dglcell.errors import ConfigError, count, listing
+from dglcell.errors import ConfigError, DataError, count, listing
 from dglcell.files.atomic import sha256_file
 from dglcell.graph.metabolism import Media
 from dglcell.graph.model_files import locate_model, read_model
 
-if TYPE_CHECKING:
-    from cobra import Model
-
 log = logging.getLogger(__name__)
-
-
-@contextmanager
-def progress_bars() -> Iterator[Callable[[str, int], Callable[[], None]]]:
-    """Yield ``begin(what, total)``, which returns the function to call after each of ``total`` steps.
-
-    It shows a bar on a terminal, and logs lines elsewhere.
-    """
-    console, started = Console(stderr=True), time.perf_counter()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    shown = console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=not shown) as bars:
-
-        def begin(what: str, total: int) -> Callable[[], None]:
-            if not shown:
-                log.info("%s: %s", what, f"{total:,}")
-            task = bars.add_task(what, total=total)
-            return lambda: bars.advance(task)
-
-        yield begin
-    if not shown:
-        log.info("done after %.1f s", time.perf_counter() - started)
-
 
 MAX_STRAINS = 20_000_000
 """Most strains of one kind, because their gene sets and solutions are held in memory."""
 
 Design = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
-"""A design lists strains by number of changed genes: singles [S1, 1], pairs [S2, 2] and triples [S3, 3] of alleles,
-which in a screen of deletions are genes (`KnockoutRules`)."""
+"""A design lists strains by number of changed genes: singles [S1, 1], pairs [S2, 2] and triples [S3, 3] of alleles. A
+gene at an activity is an allele, whose number is K times that of the gene, plus that of the activity."""
+
+KEY = "data.source.insilico"
+KINDS = ("wild_types", "singles", "pairs", "triples")
 
 
 def gene_sets(genes: int, size: int, amount: str, rng: np.random.Generator, *, key: str) -> NDArray[np.int32]:
@@ -101,15 +68,43 @@ def gene_sets(genes: int, size: int, amount: str, rng: np.random.Generator, *, k
     return distinct_rows(sets_at(ranks, genes, size).astype(np.int32), genes)
 
 
-def subsets(sets: NDArray[np.int32], genes: int) -> NDArray[np.int32]:
-    """Return the distinct subsets with one gene less of the rows of [S, k]."""
-    size = sets.shape[1]
-    smaller = [np.delete(sets, left_out, axis=1) for left_out in range(size)]
-    return distinct_rows(np.concatenate(smaller), genes)
+def row_keys(sets: NDArray[np.int32], alleles: int) -> NDArray[np.int64]:
+    """Return one integer per row of [S, k], in lexicographic order; k is at most 3 for up to two million alleles."""
+    keys = np.zeros(len(sets), dtype=np.int64)
+    for column in sets.T:
+        keys = keys * alleles + column
+    return keys
 
 
-KEY = "data.source.insilico"
-KINDS = ("wild_types", "singles", "pairs", "triples")
+def distinct_rows(sets: NDArray[np.int32], alleles: int) -> NDArray[np.int32]:
+    """Return rows with ascending alleles, each once, in lexicographic order."""
+    ascending = np.sort(sets, axis=1)
+    _, first = np.unique(row_keys(ascending, alleles), return_index=True)
+    return ascending[first]
+
+
+# Genetic interactions from relative fitness.
+#
+# Multiplicative model: epsilon of Costanzo et al. 2010 (Science 327:425), tau of Kuzmin et al. 2018 (Science
+# 360:eaao1729). The same definitions as the laboratory screens.
+
+
+def digenic(f_ij: Fitness, f_i: Fitness, f_j: Fitness) -> Fitness:
+    """Compute epsilon_ij = f_ij − f_i f_j elementwise; arguments and result are [S] each."""
+    return f_ij - f_i * f_j
+
+
+def trigenic(
+    f_ijk: Fitness, singles: tuple[Fitness, Fitness, Fitness], pairs: tuple[Fitness, Fitness, Fitness]
+) -> Fitness:
+    """Compute tau_ijk = f_ijk − f_i f_j f_k − epsilon_ij f_k − epsilon_ik f_j − epsilon_jk f_i, elementwise.
+
+    ``singles`` are f_i, f_j, f_k, and ``pairs`` f_ij, f_ik, f_jk, [S] each.
+    """
+    f_i, f_j, f_k = singles
+    f_ij, f_ik, f_jk = pairs
+    explained = digenic(f_ij, f_i, f_j) * f_k + digenic(f_ik, f_i, f_k) * f_j + digenic(f_jk, f_j, f_k) * f_i
+    return f_ijk - f_i * f_j * f_k - explained
 
 
 def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
@@ -128,25 +123,29 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
     """
     model = read_model(config.model, raw)
     problem = FluxProblem.of(model, tolerance=config.tolerance, time_limit=config.time_limit)
-    solved: Counter[str] = Counter()
-    growth_in: dict[str, float] = {}
-    parts: list[dict[str, NDArray[np.float32]]] = []
-    design: Design | None = None
-    with progress_bars() as begin:
-        own = Growth(KnockoutRules.of(model), problem, processes=config.processes)
-        for growth in _in_media(config, model, own, begin):
-            screen = Screen(growth, own.wild_type, begin)
-            design = design or _draw(config, screen)
-            screen.solve(design)
-            fitness = {} if _is_plain(config) else {"fitness": screen.fitness(design, wild_type=bool(config.media))}
-            parts.append(fitness or screen.phenotypes(design))
-            solved.update(growth.counts)
-            growth_in[str(growth.problem.medium)] = growth.wild_type
-    assert design is not None
+    rules, activities = KnockoutRules.of(model), np.array(sorted(config.activities) or [0.0], dtype=np.float32)
+    if config.media:
+        Media.of(model, config.media, f"{KEY}.media")
+    design = _draw(config, len(rules.genes))
+    own = _grown(rules, problem, config)
+    solved, growth_in, parts = Counter[str](), dict[str, float](), list[dict[str, NDArray[np.float32]]]()
+    for name, changes in config.media.items() or [(None, {})]:
+        lower = problem.lower.copy()
+        lower[[model.reactions.index(exchange) for exchange in changes]] = [-uptake for uptake in changes.values()]
+        growth = own if name is None else _grown(rules, replace(problem, lower=lower, medium=name), config)
+        if ((activities > 0) & (activities < 1)).any() and (unknown := growth.limit(range(len(rules.rules)))):
+            where = "" if name is None else f" in medium '{name}'"
+            shown = listing(model.reactions[j].id for j in unknown)
+            log.warning("the solver found no capacity of %s%s: strains that weaken them have no fitness", shown, where)
+        screen = Screen(growth, activities, own.wild_type)
+        screen.solve(design)
+        parts.append(screen.phenotypes(design) if _is_plain(config) else screen.fitness(design, bool(config.media)))
+        solved.update(growth.counts)
+        growth_in[str(name)] = growth.wild_type
     whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     solved_rows = np.flatnonzero(~np.isnan(whole["fitness"]))
     columns = {name: values[solved_rows] for name, values in whole.items()}
-    strains = _strains(config, own.rules.genes, design).take(solved_rows)
+    strains = _strains(config, rules.genes, design, activities).take(solved_rows)
     kinds = dict(zip(KINDS, np.bincount(strains.num_deletions, minlength=4).tolist(), strict=True))
     if not config.media:
         del kinds["wild_types"]
@@ -165,45 +164,42 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
     return replace(strains, columns=columns_of_strains, units=dict.fromkeys(columns, ""), provenance=provenance)
 
 
+def _grown(rules: KnockoutRules, problem: FluxProblem, config: InSilicoConfig) -> Growth:
+    """Return growth in a medium, in which the wild type has to grow."""
+    growth = Growth(rules, problem, processes=config.processes)
+    if not growth.wild_type > problem.tolerance:
+        what, got = f"flux balance analysis: {problem.wild_type} does not grow", f"objective {growth.wild_type:g}"
+        do = "check the model's objective and exchange bounds"
+        do += "" if problem.medium is None else ", or leave the medium out"
+        raise DataError(what, got=got, expected="a positive growth rate", do=do)
+    return growth
+
+
 def _is_plain(config: InSilicoConfig) -> bool:
     """Return whether the screen deletes genes in the model's own medium, and does nothing else."""
     return not (config.activities or config.media)
 
 
-def _in_media(
-    config: InSilicoConfig, model: Model, own: Growth, begin: Callable[[str, int], Callable[[], None]]
-) -> Iterator[Growth]:
-    """Yield growth at the activities of the screen, in each of its media.
-
-    ``own`` is growth of deletion strains in the model's own medium.
-    """
-    if _is_plain(config):
-        yield own
-        return
-    if config.media:
-        Media.of(model, config.media, f"{KEY}.media")
-    rules = replace(own.rules, activities=tuple(sorted(config.activities)) or own.rules.activities)
-    for name, changes in config.media.items() or [(None, {})]:
-        lower = own.problem.lower.copy()
-        lower[[model.reactions.index(exchange) for exchange in changes]] = [-uptake for uptake in changes.values()]
-        problem = replace(own.problem, lower=lower, medium=name)
-        if rules.limiting != own.rules.limiting:
-            reactions = np.array(list(chain.from_iterable(rules.reactions)), dtype=np.int64)
-            advance = begin("reactions whose capacity is computed", len(reactions))
-            capacities = FluxSolver(problem).capacities(reactions, advance)
-            if unknown := [model.reactions[j].id for j in np.flatnonzero(np.isnan(capacities).any(axis=0))]:
-                where = "" if name is None else f" in medium '{name}'"
-                log.warning(
-                    "the solver found no capacity of %s%s: strains that weaken them have no fitness",
-                    listing(unknown),
-                    where,
-                )
-            problem = problem.limited(capacities, rules.limiting)
-        yield Growth(rules, problem, processes=config.processes)
+def _draw(config: InSilicoConfig, genes: int) -> Design:
+    rng, activities = np.random.default_rng(config.seed), max(1, len(config.activities))
+    singles = np.arange(genes * activities if config.singles else 0, dtype=np.int32)[:, None]
+    pairs = gene_sets(genes, 2, config.pairs, rng, key=f"{KEY}.pairs")
+    triples = gene_sets(genes, 3, config.triples, rng, key=f"{KEY}.triples")
+    pairs, triples = (
+        sets * activities + rng.integers(activities, size=sets.shape, dtype=np.int32) for sets in (pairs, triples)
+    )
+    design = singles, pairs, triples
+    if (strains := max(1, len(config.media)) * sum(map(len, design))) > MAX_STRAINS:
+        got, expected = f"{strains:,} over all media", f"at most {MAX_STRAINS:,}"
+        do = "sample fewer pairs or triples, or list fewer media"
+        raise ConfigError(f"`{KEY}` asks for too many strains", got=got, expected=expected, do=do)
+    return design
 
 
-def _strains(config: InSilicoConfig, genes: tuple[str, ...], design: Design) -> Strains:
-    media, activities = max(1, len(config.media)), np.array(sorted(config.activities) or [0.0], dtype=np.float32)
+def _strains(
+    config: InSilicoConfig, genes: tuple[str, ...], design: Design, activities: NDArray[np.float32]
+) -> Strains:
+    media = max(1, len(config.media))
     sizes = np.repeat([0, 1, 2, 3], [int(bool(config.media)), *map(len, design)])
     alleles = np.tile(np.concatenate([rows.ravel() for rows in design]), media)
     offsets = np.concatenate([[0], np.cumsum(np.tile(sizes, media))]).astype(np.int64)
@@ -234,39 +230,53 @@ def _provenance(
 
 
 class Screen:
-    """Compute fitness of strains, level by level, and the phenotypes that follow from it.
+    """Compute fitness of strains in one medium, level by level: a strain first asks its subsets of one gene less.
 
     Args:
-        growth: growth of strains in one medium.
+        growth: growth of strains in the medium.
+        activities: K activities of genes, ascending.
         reference: growth that has fitness 1, that of the wild type in the model's own medium.
-        begin: as `progress_bars` has it.
     """
 
-    def __init__(self, growth: Growth, reference: float, begin: Callable[[str, int], Callable[[], None]]) -> None:
-        self._growth = growth
-        self._reference = reference
-        self._begin = begin
-        self.genes, self.alleles = len(growth.rules.genes), growth.rules.alleles
-        self._add(np.arange(self.alleles, dtype=np.int32)[:, None])
-
-    def _add(self, sets: NDArray[np.int32]) -> None:
-        kind = ("single", "double", "triple")[sets.shape[1] - 1]
-        self._growth.add(sets, partial(self._begin, f"linear programs for {kind} deletions"))
+    def __init__(self, growth: Growth, activities: NDArray[np.float32], reference: float) -> None:
+        self._growth, self._activities, self._reference = growth, activities, reference
+        self._alleles = len(growth.rules.genes) * len(activities)
+        #: for each number of changed genes k the strains [S, k], as `distinct_rows` gives them, and their solutions [S]
+        self._levels = [(np.zeros((1, 0), dtype=np.int32), np.array([WILD_TYPE]))]
 
     def solve(self, design: Design) -> None:
         """Solve the strains of a design and all their subsets."""
         _, two, three = design
-        triples = distinct_rows(three, self.alleles)
-        self._add(distinct_rows(np.concatenate([two, subsets(triples, self.alleles)]), self.alleles))
-        self._add(triples)
+        triples = distinct_rows(three, self._alleles)
+        subsets = [np.delete(triples, left_out, axis=1) for left_out in range(3)]
+        singles = np.arange(self._alleles, dtype=np.int32)[:, None]
+        pairs = distinct_rows(np.concatenate([two, *subsets]), self._alleles)
+        for kind, sets in (("single", singles), ("double", pairs), ("triple", triples)):
+            self._levels.append((sets, self._growth.solve(self._parts(sets), f"for {kind} deletions")))
+
+    def _parts(self, sets: NDArray[np.int32]) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
+        """Yield what is left of the rules of strains, and the solutions of their subsets of one gene less."""
+        for start in range(0, len(sets), CHUNK):
+            part = sets[start : start + CHUNK]
+            size = part.shape[1]
+            genes, numbers = np.divmod(part.ravel(), len(self._activities))
+            owner = np.repeat(np.arange(len(part)), size)
+            parents = [self._find(np.delete(part, left_out, axis=1)) for left_out in range(size)]
+            left_SR = self._growth.rules.left(len(part), owner, genes, self._activities[numbers])
+            yield left_SR, np.stack(parents, axis=1)
+
+    def _find(self, sets: NDArray[np.int32]) -> NDArray[np.int64]:
+        known, solutions = self._levels[sets.shape[1]]
+        return solutions[np.searchsorted(row_keys(known, self._alleles), row_keys(sets, self._alleles))]
 
     def _fitness(self, sets: NDArray[np.int32]) -> Fitness:
-        return snap(self._growth.of(sets) / self._reference, 0.0, self._growth.wild_type / self._reference)
+        growth = self._growth.values[self._find(np.sort(sets, axis=1))]
+        return snap(growth / self._reference, 0.0, self._growth.wild_type / self._reference)
 
-    def fitness(self, design: Design, *, wild_type: bool) -> NDArray[np.float32]:
+    def fitness(self, design: Design, wild_type: bool) -> dict[str, NDArray[np.float32]]:
         """Return fitness over singles, pairs and triples of a solved design, [S]; the wild type may come first."""
         strains = (np.zeros((1, 0), dtype=np.int32), *design) if wild_type else design
-        return np.concatenate([self._fitness(sets) for sets in strains]).astype(np.float32)
+        return {"fitness": np.concatenate([self._fitness(sets) for sets in strains]).astype(np.float32)}
 
     def phenotypes(self, design: Design) -> dict[str, NDArray[np.float32]]:
         """Return columns over singles, pairs and triples of a solved design.
@@ -286,20 +296,3 @@ class Screen:
             tau = snap(trigenic(g_ijk, (g_i, g_j, g_k), (g_ij, g_ik, g_jk)), 0.0)
             columns["trigenic_interaction"] = [nothing[0], nothing[1], tau]
         return {name: np.concatenate(parts).astype(np.float32) for name, parts in columns.items()}
-
-
-def _draw(config: InSilicoConfig, screen: Screen) -> Design:
-    rng = np.random.default_rng(config.seed)
-    genes, activities = screen.genes, max(1, len(config.activities))
-    singles = np.arange(screen.alleles if config.singles else 0, dtype=np.int32)[:, None]
-    pairs = gene_sets(genes, 2, config.pairs, rng, key=f"{KEY}.pairs")
-    triples = gene_sets(genes, 3, config.triples, rng, key=f"{KEY}.triples")
-    pairs, triples = (
-        sets * activities + rng.integers(activities, size=sets.shape, dtype=np.int32) for sets in (pairs, triples)
-    )
-    design = singles, pairs, triples
-    if (strains := max(1, len(config.media)) * sum(map(len, design))) > MAX_STRAINS:
-        got, expected = f"{strains:,} over all media", f"at most {MAX_STRAINS:,}"
-        do = "sample fewer pairs or triples, or list fewer media"
-        raise ConfigError(f"`{KEY}` asks for too many strains", got=got, expected=expected, do=do)
-    return design

@@ -66,8 +66,6 @@ class Work:
     raw: str | None  #: folder of raw files, where one is set; see ``dglcell.files.atomic.find_raw``
     #: folder that what was computed is kept in, so that it is computed once; several processes may write there
     cache: Path
-    #: (i, n): only the i-th of n parts has to be computed, from 0, and goes into the cache
-    shard: tuple[int, int] = (0, 1)
 
 
 class Simulator(ABC):

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cobra.io import load_model
-from numpy.typing import NDArray
 
 from dglcell.data.sources import fba
-from dglcell.data.sources.fba import FluxProblem, FluxSolver, Solution, solve_all
+from dglcell.data.sources.fba import Bounds, FluxProblem, FluxSolver, Solution, solve_all
+from dglcell.data.sources.growth import Growth, KnockoutRules
 from dglcell.errors import DataError
 from tests.integration.processes import PATIENCE, ended, is_running
 from tests.tiny import process_environment
@@ -26,7 +26,10 @@ from tests.tiny import process_environment
 # One linear program at a time: optimum, infeasibility, time-out.
 
 
-NOTHING = np.zeros(0, dtype=np.int64)
+def without(*reactions: int) -> Bounds:
+    """Return the bounds of a strain that lacks reactions."""
+    nothing = np.zeros(len(reactions))
+    return Bounds(np.array(reactions, dtype=np.int64), nothing, nothing)
 
 
 @pytest.fixture(scope="module")
@@ -37,39 +40,41 @@ def problem() -> FluxProblem:
 def test_what_the_primal_simplex_leaves_unsolved_the_dual_one_solves(problem: FluxProblem) -> None:
     usual, limited = FluxSolver(problem), FluxSolver(problem)
     limited._parameters.it_lim = limited._presolving.it_lim = 0  # type: ignore[attr-defined]
-    for r in range(0, problem.shape[1], 5):
-        expected = usual.solve(np.array([r])).value
-        assert limited.solve(np.array([r])).value == pytest.approx(expected, abs=1e-8)
+    for r in range(0, len(problem.lower), 5):
+        expected = usual.solve(without(r)).value
+        assert limited.solve(without(r)).value == pytest.approx(expected, abs=1e-8)
 
 
 def test_a_solve_does_not_depend_on_the_ones_before(problem: FluxProblem) -> None:
     fresh, used = FluxSolver(problem), FluxSolver(problem)
     for r in range(30):
-        used.solve(np.array([r]))
-    one, other = fresh.solve(np.array([40])), used.solve(np.array([40]))
+        used.solve(without(r))
+    one, other = fresh.solve(without(40)), used.solve(without(40))
     assert one.value == other.value
-    np.testing.assert_array_equal(one.needs, other.needs)
+    np.testing.assert_array_equal(one.fluxes, other.fluxes)
 
 
 def test_a_capacity_without_a_bound_is_infinite(problem: FluxProblem) -> None:
     cycle = [load_model("textbook").reactions.index(name) for name in ("FRD7", "SUCDi")]
     upper = problem.upper.copy()
     upper[cycle] = np.inf
-    capacities = FluxSolver(replace(problem, upper=upper)).capacities(np.array(cycle), lambda: None)
-    assert capacities[:, cycle].tolist() == [[0, 0], [np.inf, np.inf]]
+    solver = FluxSolver(replace(problem, upper=upper))
+    assert [solver.capacity(reaction) for reaction in cycle] == [(0, np.inf)] * 2
 
 
 def test_a_forced_flux_is_at_most_the_limit(problem: FluxProblem) -> None:
     maintenance = int(np.argmax(problem.lower))
-    capacities = np.full((2, problem.shape[1]), 10.0)
-    limited = problem.limited(capacities, (0.0, 0.5, 0.9))
-    assert limited.limits[:, :, maintenance].tolist() == [[0, 0], [5, 5], [8.39, 9]]
+    growth = Growth(KnockoutRules((), (), (np.array([maintenance]),)), problem, processes=1)
+    growth._capacities[:] = 10.0
+    for left, limits in ((0.0, (0, 0)), (0.5, (5, 5)), (0.875, (8.39, 8.75))):
+        lost = np.zeros(1, np.int32).tobytes(), np.array([left], np.float32).tobytes()
+        assert growth._bounds(lost) == (maintenance, *limits)
 
 
 def test_running_out_of_time_is_not_infeasible(problem: FluxProblem) -> None:
     solver = FluxSolver(problem)
     solver._parameters.tm_lim = solver._presolving.tm_lim = solver._dual.tm_lim = 0  # type: ignore[attr-defined]
-    solution = solver.solve(np.arange(0, problem.shape[1], 10))
+    solution = solver.solve(without(*range(0, len(problem.lower), 10)))
     assert solution.timed_out
     assert np.isnan(solution.value)
 
@@ -86,9 +91,9 @@ def test_a_lost_optimum_is_found_by_scaling_or_the_dual_method(
 ) -> None:
     """With bounds as large as 999999 GLPK takes the wild type of iMM904 for infeasible in some media."""
     status, answers = fba.glpk.glp_get_status, [fba.glpk.GLP_NOFEAS] * lost
-    expected = FluxSolver(problem).solve(NOTHING).value
+    expected = FluxSolver(problem).solve(without()).value
     monkeypatch.setattr(fba.glpk, "glp_get_status", lambda lp: answers.pop() if answers else status(lp))
-    assert FluxSolver(problem).solve(NOTHING).value == pytest.approx(expected)
+    assert FluxSolver(problem).solve(without()).value == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("extra", [False, True])
@@ -130,15 +135,15 @@ data:
 
 
 @pytest.fixture
-def blocked(problem: FluxProblem, monkeypatch: pytest.MonkeyPatch) -> list[NDArray[np.int64]]:
-    """Sets of which nearly all are left to two processes."""
+def strains(problem: FluxProblem, monkeypatch: pytest.MonkeyPatch) -> list[Bounds]:
+    """Strains of which nearly all are left to two processes."""
     monkeypatch.setattr(fba, "PROBE", 2)
     monkeypatch.setattr(fba, "WORTHWHILE_SECONDS", 0.0)
-    each = [np.array([r]) for r in range(problem.shape[1])]
+    each = [without(r) for r in range(len(problem.lower))]
     return each * (MANY // len(each))
 
 
-def test_an_error_ends_the_other_processes(problem: FluxProblem, blocked: list[NDArray[np.int64]]) -> None:
+def test_an_error_ends_the_other_processes(problem: FluxProblem, strains: list[Bounds]) -> None:
     solved: list[Solution] = []
 
     def take(solution: Solution) -> None:
@@ -148,11 +153,11 @@ def test_an_error_ends_the_other_processes(problem: FluxProblem, blocked: list[N
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        solve_all(FluxSolver(problem), blocked, processes=2, take=take)
+        solve_all(FluxSolver(problem), strains, processes=2, take=take)
     assert not multiprocessing.active_children()
 
 
-def test_a_process_that_dies_is_an_error(problem: FluxProblem, blocked: list[NDArray[np.int64]]) -> None:
+def test_a_process_that_dies_is_an_error(problem: FluxProblem, strains: list[Bounds]) -> None:
     solved: list[Solution] = []
 
     def take(solution: Solution) -> None:
@@ -163,7 +168,7 @@ def test_a_process_that_dies_is_an_error(problem: FluxProblem, blocked: list[NDA
             os.kill(pid, signal.SIGKILL)
 
     with pytest.raises(DataError, match=r"has ended before its time\n  do: .*`data.source.insilico.processes`"):
-        solve_all(FluxSolver(problem), blocked, processes=2, take=take)
+        solve_all(FluxSolver(problem), strains, processes=2, take=take)
     assert not multiprocessing.active_children()
 
 
