@@ -81,13 +81,8 @@ class DataConfig:
         self.source.validate()
         for name, own in self.computed.items():
             own.simulator(f"data.computed.{name}").config.validate()
-        if self.fba is None:
-            return
-        self.fba.validate()
-        if self.source.name == "insilico":
-            got = "`data.source.name: insilico`, whose labels flux balance analysis computes too"
-            what, expected = "`data.fba` would give the model its own labels", "labels that were measured"
-            raise ConfigError(what, got=got, expected=expected, do="remove `data.fba`")
+        if self.fba is not None:
+            self.fba.validate()
 
     @property
     def evaluation_batch(self) -> int:
@@ -276,6 +271,7 @@ class Config:
         for section in vars(self).values():
             if hasattr(section, "validate"):
                 section.validate()
+        self._validate_fba()
         self._validate_names()
         self._validate_loss()
         self._validate_validation()
@@ -285,6 +281,15 @@ class Config:
             got = "no relation with reactions, no `cell.networks`, no `cell.derived`"
             do = "give networks or derived relations, or set `model.metabolism: true` where the model has that key"
             raise ConfigError("no relation is left for the model", got=got, do=do)
+
+    def _validate_fba(self) -> None:
+        """Refuse the growth that a metabolic model computes beside labels that the same model made."""
+        source, fba = self.data.source, self.data.fba
+        model = fba and (fba.model or self.cell.model)
+        if source.name == "insilico" and model == source.insilico.model:
+            what, got = "`data.fba` would give the model its own labels", f"`data.source.insilico.model: {model}`"
+            do = "remove `data.fba`, or name another model in `data.fba.model`"
+            raise ConfigError(what, got=got, expected="labels of another model, or measured ones", do=do)
 
     def _validate_loss(self) -> None:
         provided, loss = self.model.provides(), f"`loss.name: {self.loss.name}`"

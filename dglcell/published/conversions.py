@@ -1,7 +1,8 @@
-"""Convert the files of public repositories to the tables that the package reads."""
+"""Convert the files of public repositories to the tables and models that the package reads."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ NUCLEAR = r"Y[A-P][LR]\d{3}[CW](?:-[A-Z])?"
 
 
 def convert(name: str, originals: Sequence[Path], arguments: Mapping[str, Any]) -> bytes:
-    """Return the content of a table, made from the files it was published in.
+    """Return the content of a file, made from the files it was published in.
 
     Args:
         name: a key of `CONVERSIONS`.
@@ -28,8 +29,8 @@ def convert(name: str, originals: Sequence[Path], arguments: Mapping[str, Any]) 
     """
     if name == "copy":
         return originals[0].read_bytes()
-    frame = CONVERSIONS[name](originals, **arguments)
-    return frame.to_csv(index=False, lineterminator="\n").encode()
+    made = CONVERSIONS[name](originals, **arguments)
+    return made if isinstance(made, bytes) else made.to_csv(index=False, lineterminator="\n").encode()
 
 
 def r_table(originals: Sequence[Path], variable: str, integers: Sequence[str] = ()) -> pd.DataFrame:
@@ -227,6 +228,17 @@ def genome_neighbours(originals: Sequence[Path], places: int) -> pd.DataFrame:
     return pd.concat(frames)
 
 
+def exchanged_rules(originals: Sequence[Path], share: float, seed: int) -> bytes:
+    """Degrade a metabolic model in JSON: this share of its gene rules, drawn by seed, go to another reaction each."""
+    model = json.loads(originals[0].read_bytes())
+    ruled = [reaction for reaction in model["reactions"] if reaction["gene_reaction_rule"]]
+    drawn = np.random.default_rng(seed).choice(len(ruled), round(share * len(ruled)), replace=False)
+    rules = [ruled[i]["gene_reaction_rule"] for i in drawn]
+    for i, rule in zip(drawn, rules[1:] + rules[:1], strict=True):
+        ruled[i]["gene_reaction_rule"] = rule
+    return json.dumps(model).encode()
+
+
 def _read_r(path: Path) -> dict[str, Any]:
     import rdata
 
@@ -234,9 +246,9 @@ def _read_r(path: Path) -> dict[str, Any]:
     return content
 
 
-CONVERSIONS: dict[str, Callable[..., pd.DataFrame]] = {
+CONVERSIONS: dict[str, Callable[..., pd.DataFrame | bytes]] = {
     name: function
     for name, function in list(globals().items())
     if isinstance(function, FunctionType) and name[0] != "_" and name != convert.__name__
 }
-"""A recipe can name these conversions, besides ``copy``: name → function from files to a table."""
+"""A recipe can name these conversions, besides ``copy``: name → function from files to a table, or to bytes."""

@@ -30,6 +30,8 @@ GROUPS = {
     "114-smf-alleles": "Single mutants of yeast: deletions and alleles",
     "117-acton2017-dropouts": "Acton 2017: deletions of yeast in dropout media",
     "118-yeast-carbon-media": "Steinmetz 2002, Qian 2012: deletions of yeast in carbon sources",
+    "119-cross-simulator": "yeast-GEM from iMM904: growth by another model",
+    "120-degraded-imm904": "iMM904 from a degraded copy of it",
     "005-kuzmin2018-tmi": "Original experiments on Kuzmin 2018",
     "006-kuzmin-tmi": "Original experiments on Kuzmin 2018 and 2020",
 }

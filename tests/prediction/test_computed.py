@@ -26,7 +26,7 @@ from dglcell.prediction.measured import identities
 from dglcell.prediction.predict import predict_design
 from dglcell.runs import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
-from dglcell.training.prepare import build, store_path
+from dglcell.training.prepare import build, computed_of, store_path
 from dglcell.training.run import train
 from tests.examples import examples
 from tests.tiny import seeing_covariates
@@ -193,6 +193,11 @@ def test_wrong_keys_are_refused_before_anything_runs(
     monkeypatch.syspath_prepend(folder)
     with pytest.raises(ConfigError, match=message):
         load_config(folder / "computed.yaml", [override])
+
+
+def test_growth_by_another_model_than_that_of_the_labels_is_a_column(folder: Path) -> None:
+    other = load_config(folder / "computed.yaml", ["data.source.name=insilico", "data.fba.model=iJO1366"])
+    assert computed_of(other).simulators["fba_growth"].config.model == "iJO1366"
 
 
 STRAINS = st.lists(

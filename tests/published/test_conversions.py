@@ -13,6 +13,8 @@ from dglcell.published.conversions import CONVERSIONS, convert
 from tests.r_data import NamedMatrix, write_rda
 
 NAN = np.nan
+MODEL_OF = '{{"reactions": [' + ", ".join(['{{"gene_reaction_rule": "{}"}}'] * 3) + "]}}"
+
 TEXTS: dict[str, tuple[list[str], dict[str, Any], str]] = {
     # conversion: files, arguments, table
     "text_rows": (
@@ -114,6 +116,11 @@ TEXTS: dict[str, tuple[list[str], dict[str, Any], str]] = {
         ["{'4932.Q0010': 0, '4932.YAL001C': 1}", "1\t2\t1.55\n2\t1\t1.55\n", "1\t2\t9.0\n2\t1\t9.0\n"],
         {"channels": ["fusion", "database"]},
         "orf_a,orf_b,fusion,database\nQ0010,YAL001C,155,900\n",
+    ),
+    "exchanged_rules": (
+        [MODEL_OF.format("a", "b or c", "")],
+        {"share": 1, "seed": 0},
+        MODEL_OF.format("b or c", "a", ""),
     ),
     "copy": (["any\r\n bytes"], {}, "any\r\n bytes"),
 }
