@@ -16,7 +16,7 @@ from dglcell.config.read import experiment_file, load_config
 from dglcell.data.strains import Strains
 from dglcell.data.table import numbers_of
 from dglcell.errors import CheckpointError, ConfigError, DataError, listing
-from dglcell.explain.tables import explain, split
+from dglcell.explain import explain, split
 from dglcell.graph.cell import build_cell, read_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import EDGES

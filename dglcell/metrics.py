@@ -1,20 +1,23 @@
-"""Compute metrics of predictions for numbers and classes."""
+"""Compute metrics of predictions, how far one model is ahead of others, and how good a model can be."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dglcell.data.columns import PHENOTYPE, REPLICATES, SD, Column
+from dglcell.data.strains import Strains
 from dglcell.data.table import CLASSIFICATION, REGRESSION
 from dglcell.errors import DataError
 
+Values = NDArray[np.floating]
+
 METRICS = ("mse", "rmse", "mae", "pearson", "spearman", "r2", "n")
-# Below this spread relative to its size an array is a constant with rounding errors.
-CONSTANT = 1e-13
 
 
 def regression_metrics(prediction: ArrayLike, target: ArrayLike) -> dict[str, float]:
@@ -42,16 +45,12 @@ def regression_metrics(prediction: ArrayLike, target: ArrayLike) -> dict[str, fl
     # scipy.stats takes a second to import.
     ranks = [np.asarray(pd.Series(values).rank(), dtype=np.float64) for values in (p, t)]
     # Scaling first keeps the sums of squares of very small or very large values in range.
-    scale, r2 = np.ptp(t), math.nan
+    scale, r = np.ptp(t), pearson(p, t) if len(t) > 2 else math.nan
+    r2 = math.nan
     if not is_constant(t):
         r2 = 1.0 - float(np.sum(((p - t) / scale) ** 2) / np.sum(((t - t.mean()) / scale) ** 2))
-    return {
-        **errors,
-        "pearson": pearson(p, t) if len(t) > 2 else math.nan,
-        "spearman": math.nan if len(t) < 3 or is_constant(p) or is_constant(t) else pearson(*ranks),
-        "r2": r2,
-        "n": len(t),
-    }
+    spearman = math.nan if math.isnan(r) else pearson(*ranks)
+    return {**errors, "pearson": r, "spearman": spearman, "r2": r2, "n": len(t)}
 
 
 def error_metrics(prediction: ArrayLike, target: ArrayLike) -> dict[str, float]:
@@ -76,7 +75,7 @@ def measured_pairs(prediction: ArrayLike, target: ArrayLike) -> tuple[NDArray[np
 
 def is_constant(x: NDArray[np.float64]) -> bool:
     """Return whether all values are equal up to rounding; true for fewer than two values."""
-    return len(x) < 2 or bool(np.ptp(x) <= CONSTANT * np.abs(x).max())
+    return len(x) < 2 or bool(np.ptp(x) <= 1e-13 * np.abs(x).max())
 
 
 def pearson(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
@@ -283,3 +282,177 @@ def format_metric(metric: str, value: float) -> str:
     if metric in LOWER_IS_BETTER:
         return f"{value:.0f}" if 100 <= value < 1e6 else f"{value:#.3g}"
     return f"{round(value, 3) + 0.0:.3f}"  # adding zero turns a rounded −0.000 into 0.000
+
+
+# How far a model is ahead of others, by drawing strains and genes again.
+
+LARGEST = 20_000_000
+"""Larger test parts are drawn again fewer times, so that strains × draws is no more than this; at least 100 times."""
+
+CHUNK = 4_000_000
+"""Most weights of strains that are in memory at once."""
+
+FEWEST_GENES = 10
+"""With fewer genes, drawing them again says nothing that can be relied on."""
+
+
+def ahead(
+    kind: str, model_S: Values, others: Mapping[str, Values], measured_S: Values, strains: Strains
+) -> dict[str, dict[str, float]]:
+    """Return by how much a model is ahead of each other predictor, with intervals at 95 %.
+
+    The score is Pearson's r, or the average precision of classes. Differences are taken on the same draw of strains.
+    One interval is of a bootstrap over strains, the other of one over genes. Each gene is drawn with replacement, and a
+    strain counts as often as the product over its genes says (Owen 2007, *The pigeonhole bootstrap*, Ann Appl Stat
+    1:386). The second is wider where errors of strains with the same gene are alike.
+
+    Args:
+        others: name → predictions of another predictor.
+        measured_S: labels, NaN where missing; those strains do not count.
+        strains: the strains, in numpy.
+
+    Returns:
+        Name of the predictor → ``ahead``, ``ahead_low``, ``ahead_high``, ``ahead_genes_low`` and
+        ``ahead_genes_high``. Predictors whose score is not defined are left out, and so are intervals over fewer than
+        ``FEWEST_GENES`` genes.
+    """
+    known = np.flatnonzero(~np.isnan(measured_S))
+    if len(known) < 2 or not others:
+        return {}
+    strains, measured = strains.take(known), measured_S[known].astype(float)
+    predicted_PS = np.stack([values[known].astype(float) for values in (model_S, *others.values())])
+    score = partial(average_precisions if kind == CLASSIFICATION else pearsons, predicted_PS, measured)
+    draws: dict[str, Iterable[Values]] = {}
+    draws["ahead"] = (times.astype(float) for times in times_drawn(len(known), len(known)))
+    if len(np.unique(strains.targets)) >= FEWEST_GENES:
+        draws["ahead_genes"] = gene_weights(strains)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        own, *theirs = score(np.ones((1, len(known))))[0]
+        leads = {name: own - one for name, one in zip(others, theirs, strict=True)}
+        found = {name: {"ahead": float(lead)} for name, lead in leads.items() if np.isfinite(lead)}
+        for over, weights in draws.items():
+            drawn_RP = np.concatenate([score(chunk) for chunk in weights])
+            for p, name in enumerate(others, 1):
+                if name in found:
+                    low, high = np.nanquantile(drawn_RP[:, 0] - drawn_RP[:, p], (0.025, 0.975))
+                    found[name] |= {f"{over}_low": float(low), f"{over}_high": float(high)}
+    return found
+
+
+def gene_weights(strains: Strains) -> Iterator[Values]:
+    """Yield how often each strain counts, [R, S] at a time, when genes are drawn with replacement."""
+    genes, targets = np.unique(strains.targets, return_inverse=True)
+    changed = strains.num_deletions > 0
+    for times in times_drawn(len(genes), len(strains)):
+        weights = np.ones((len(times), len(strains)))
+        weights[:, changed] = np.multiply.reduceat(times[:, targets], strains.offsets[:-1][changed], axis=1)
+        yield weights
+
+
+def times_drawn(number: int, strains: int) -> Iterator[NDArray[np.int64]]:
+    """Yield how often each of ``number`` things is drawn, [R, number] at a time, when as many are with replacement.
+
+    There are 1,000 draws, and fewer of many strains.
+    """
+    rng, left = np.random.default_rng(0), max(min(1000, LARGEST // strains), 100)
+    while left > 0:
+        now = min(left, max(CHUNK // strains, 1))
+        yield np.stack([np.bincount(rng.integers(number, size=number), minlength=number) for _ in range(now)])
+        left -= now
+
+
+def pearsons(predicted_PS: Values, measured_S: Values, weights_RS: Values) -> Values:
+    """Return Pearson's r of each predictor in each draw, [R, P]; NaN where a value does not vary."""
+    y_S, p_PS = _scaled(measured_S), _scaled(predicted_PS)
+    total = weights_RS.sum(1, keepdims=True)
+    mean_y, mean_p = weights_RS @ y_S[:, None] / total, weights_RS @ p_PS.T / total
+    variance_y = weights_RS @ (y_S**2)[:, None] / total - mean_y**2
+    variance_p = weights_RS @ (p_PS**2).T / total - mean_p**2
+    covariance = weights_RS @ (p_PS * y_S).T / total - mean_p * mean_y
+    varies = np.minimum(variance_y, variance_p) > 1e-12  # less is rounding
+    found: Values = np.where(varies, covariance / np.sqrt(variance_y * variance_p), math.nan)
+    return found
+
+
+def _scaled(values_S: Values) -> Values:
+    """Return values with a mean of 0 and a range of 1, so that sums of squares are exact enough; NaN if constant."""
+    found: Values = values_S - values_S.mean(-1, keepdims=True)
+    return found / np.ptp(found, axis=-1, keepdims=True)
+
+
+def average_precisions(predicted_PS: Values, measured_S: Values, weights_RS: Values) -> Values:
+    """Return the average precision of each predictor in each draw, [R, P]; NaN without a strain of class 1."""
+    found = np.full((len(weights_RS), len(predicted_PS)), math.nan)
+    for p, predicted in enumerate(predicted_PS):
+        order = np.argsort(-predicted, kind="stable")
+        hits = np.flatnonzero(measured_S[order])
+        if not len(hits):
+            continue
+        # Strains that rank alike count at the last of them.
+        ends = np.append(np.flatnonzero(np.diff(predicted[order])), len(order) - 1)
+        last, first = np.unique(ends[np.searchsorted(ends, hits)], return_index=True)
+        weights = weights_RS[:, order[: last[-1] + 1]]
+        right = np.add.reduceat(weights[:, hits], first, axis=1)
+        total = np.cumsum(np.add.reduceat(weights, np.append(0, last[:-1] + 1), axis=1), axis=1)
+        precision = np.cumsum(right, axis=1) / np.maximum(total, np.finfo(float).tiny)
+        found[:, p] = (precision * right).sum(1) / right.sum(1)
+    return found
+
+
+FEWEST = 30
+"""With fewer strains that were measured several times, the correlation of replicates is not known well enough."""
+
+
+def replicate_correlation(mean_S: Values, sd_S: Values, replicates_S: Values) -> float:
+    """Return the correlation of two measurements of a strain, over the strains that were measured several times.
+
+    It is the intraclass correlation of a one-way analysis of variance (Shrout and Fleiss 1979, *Intraclass
+    correlations: uses in assessing rater reliability*, Psychol Bull 86:420), with strains of different numbers of
+    measurements.
+
+    Args:
+        mean_S: mean of the measurements of each strain.
+        sd_S: their standard deviation, NaN where there is none.
+        replicates_S: their number.
+
+    Returns:
+        The correlation, at least 0; NaN if fewer than ``FEWEST`` strains were measured several times.
+    """
+    several = (replicates_S > 1) & np.isfinite(sd_S) & np.isfinite(mean_S)
+    strains = int(several.sum())
+    if strains < FEWEST:
+        return math.nan
+    n, mean, sd = (values[several].astype(float) for values in (replicates_S, mean_S, sd_S))
+    within = float(((n - 1) * sd**2).sum() / (n - 1).sum())
+    between = float((n * (mean - np.average(mean, weights=n)) ** 2).sum() / (strains - 1))
+    size = float(n.sum() - (n**2).sum() / n.sum()) / (strains - 1)
+    of_strains = max((between - within) / size, 0.0)
+    return of_strains / (of_strains + within) if of_strains + within > 0 else math.nan
+
+
+def ceilings(strains: Strains, tested: NDArray[np.integer]) -> dict[str, float]:
+    """Return the ceiling of each phenotype that was measured several times: how well its labels correlate with the
+    values that they would have without errors of measurement.
+
+    It is √r, where r is the correlation of two independent sets of such labels (Spearman 1904, *The proof and
+    measurement of association between two things*, Am J Psychol 15:72). Strains that were measured once are taken to
+    be as repeatable as the others, and the mean of n measurements has 1/n of the errors' variance.
+
+    Args:
+        strains: all strains, in numpy, which say how well measurements agree.
+        tested: [n] numbers of the strains of the test part.
+
+    Returns:
+        Phenotype → the correlation on these strains; NaN where nothing is known of errors.
+    """
+    found = {}
+    for (kind, name, *_), times in strains.columns.items():
+        spread = strains.columns.get(Column(SD, name))
+        if kind == REPLICATES and spread is not None and len(tested):
+            r = replicate_correlation(strains.columns[Column(PHENOTYPE, name)], spread, times)
+            measured = times[tested][times[tested] > 0].astype(float)
+            if math.isnan(r) or not len(measured):
+                found[name] = math.nan
+            else:
+                found[name] = 1 / math.sqrt(1 + (1 - r) / r * float(np.mean(1 / measured))) if r > 0 else 0.0
+    return found

@@ -37,7 +37,7 @@ from dglcell.trained_models import (
     unpack,
 )
 from dglcell.training.prepare import open_store
-from dglcell.uncertainty.calibration import interval_columns
+from dglcell.uncertainty import interval_columns
 from tests.http_server import serve_folder
 
 NAMES = sorted(path.parent.name for path in PACKAGED.glob("*/card.json"))

@@ -11,7 +11,7 @@ import textwrap
 from typing import TYPE_CHECKING, NoReturn
 
 from dglcell import __version__
-from dglcell.cli import check, explain, inputs, job, predict, verbs
+from dglcell.cli import check, inputs, job, predict, verbs
 from dglcell.cli.arguments import HOW_MUCH, Verb
 from dglcell.errors import printable, word_of_today
 
@@ -35,7 +35,7 @@ You can set every key of a configuration as key=value. `dglcell config show FILE
 """
 
 VERBS: tuple[Verb, ...] = (
-    *(inputs.init, verbs.train, verbs.tune, verbs.evaluate, verbs.baselines, predict.predict, explain.explain),
+    *(inputs.init, verbs.train, verbs.tune, verbs.evaluate, verbs.baselines, predict.predict, predict.explain),
     *(check.check, verbs.models, verbs.report, verbs.runs),
     *(inputs.data_build, inputs.data_stats, inputs.data_fetch, inputs.data_list, inputs.graph_describe),
     *(inputs.config_show, inputs.config_validate, job.render, job.submit, verbs.doctor),

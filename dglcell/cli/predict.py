@@ -1,4 +1,4 @@
-"""Run ``dglcell predict`` on the genotypes of a CSV, or on all single genes, pairs or triples."""
+"""Implement ``predict`` and ``explain``: what a trained model says of strains, and where that comes from."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import csv
 import re
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dglcell.cli.arguments import (
     DEVICE,
@@ -24,16 +24,15 @@ from dglcell.cli.arguments import (
     reporter,
     verb,
 )
-from dglcell.errors import ConfigError, aligned, count, shorten
+from dglcell.errors import ConfigError, aligned, count, printable, shorten
 from dglcell.prediction import EFFECT, KINDS, PRECISIONS, RANKINGS, UNKNOWN
 
 if TYPE_CHECKING:
+    from dglcell.api import Predictor
+    from dglcell.data.strains import Strains
+    from dglcell.graph.vocabulary import Vocabulary
     from dglcell.machine import Ranks
     from dglcell.prediction.intervals import Intervals
-    from dglcell.training.checkpoint import Trained
-
-OF_DESIGNS = ("genes", "activity", "start", "limit", "top", "precision")
-"""These options are of a design, and a table has none of them."""
 
 _GENES = "genes of the design, one name a line (default: all of the model)"
 _ACTIVITY = "what is left of each gene of the design, e.g. 0.1,0.3 (default: nothing)"
@@ -124,6 +123,7 @@ def predict(options: argparse.Namespace) -> None:
     """
     from dglcell.files.parquet import check_output as check_format
     from dglcell.machine import Ranks
+    from dglcell.trained_models import find_run
 
     _check(options)
     if options.output is not None:
@@ -131,8 +131,6 @@ def predict(options: argparse.Namespace) -> None:
     # A design that was stopped goes on with its own parts, and `rows_of_parts` tells what is its own.
     to_folder = bool(options.designs and options.output is not None and not options.output.suffix)
     check_outputs(options, None if to_folder else options.output)
-    from dglcell.trained_models import find_run
-
     find_run(options.run_directory)  # before anything is imported that takes seconds
     ranks = Ranks.of()
     if ranks.size > 1 and not to_folder:
@@ -142,28 +140,28 @@ def predict(options: argparse.Namespace) -> None:
     from dglcell.machine import check_device, threads
     from dglcell.prediction.intervals import Intervals
 
-    device, way = options.device, options.predict_with
+    device = options.device
     check_device(device)
     if device == "cuda" and ranks.size > 1:  # a GPU for each process of a machine that sees several
         import torch
 
         device = f"cuda:{ranks.local % torch.cuda.device_count()}"
     with threads(options.threads):
-        loaded = load(options.run_directory, checkpoint=options.checkpoint, device=device, predict_with=way)
-        members, share = loaded.members, options.interval
-        intervals = None if share is None else Intervals.of(members, share)
-        if options.designs and options.output is None:
+        way = {"checkpoint": options.checkpoint, "predict_with": options.predict_with}
+        predictor = load(options.run_directory, device=device, **way)
+        intervals = None if options.interval is None else Intervals.of(predictor.members, options.interval)
+        if not options.designs:
+            _predict_table(options, predictor, intervals)
+        elif options.output is not None:
+            _predict_design(options, predictor, intervals, ranks, options.output)
+        else:
             with tempfile.TemporaryDirectory() as folder:
                 first = Path(folder) / "first.csv"
-                _predict_design(options, members, intervals, ranks, first)
+                _predict_design(options, predictor, intervals, ranks, first)
                 with open(first, newline="", encoding="utf-8") as file:
                     rows = list(csv.reader(file))
             texts = [i for i, name in enumerate(rows[0]) if name.startswith(("gene_", "name_", "predicted_by"))]
             print("\n".join(line.rstrip() for line in aligned(rows, texts)))
-        elif options.designs:
-            _predict_design(options, members, intervals, ranks, options.output)
-        else:
-            _predict_table(options, members, intervals)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -173,7 +171,8 @@ def _check(options: argparse.Namespace) -> None:
     if len(wanted) != 1:
         expected = "a CSV, or --all-singles, --all-pairs or --all-triples"
         raise ConfigError("what shall be predicted?", got=" and ".join(wanted) or "nothing", expected=expected)
-    stray = [f"--{name}" for name in OF_DESIGNS if getattr(options, name) is not None]
+    of_designs = "genes", "activity", "start", "limit", "top", "precision"
+    stray = [f"--{name}" for name in of_designs if getattr(options, name) is not None]
     if stray and not options.designs:
         do = "leave them out, or ask for --all-singles, --all-pairs or --all-triples"
         raise ConfigError("some options are of designs, and this is a table", got=", ".join(stray), do=do)
@@ -184,47 +183,55 @@ def _check(options: argparse.Namespace) -> None:
         from dglcell.files.parquet import import_pyarrow
 
         import_pyarrow()  # parts of a design are Parquet; a missing pyarrow is reported at once
-    if options.designs and options.output is None and options.top is None:
-        expected, do = "--output FILE: a design is written in parts", "or print the first ones of a ranking: --top N"
-        raise ConfigError("where shall the predictions go?", expected=expected, do=do)
+        if options.output is None and options.top is None:
+            expected, do = (
+                "--output FILE: a design is written in parts",
+                "or print the first ones of a ranking: --top N",
+            )
+            raise ConfigError("where shall the predictions go?", expected=expected, do=do)
     if options.top is None and (options.by or options.phenotype):
         raise ConfigError("how many strains of the ranking are wanted?", expected="--top N")
 
 
-def _predict_table(options: argparse.Namespace, members: Sequence[Trained], intervals: Intervals | None) -> None:
+def _predict_table(options: argparse.Namespace, predictor: Predictor, intervals: Intervals | None) -> None:
     from dglcell.prediction.columns import GenotypeColumns
     from dglcell.prediction.predict import predict_table
     from dglcell.prediction.table import write_table
 
+    members = predictor.members
     how = GenotypeColumns.of(members[0], options.columns, options.aliases, options.unknown)
-    table = how.read(options.genotypes, members[0].cell.genes, dict(options.covariate))
+    table = how.read(options.genotypes, predictor.cell.genes, dict(options.covariate))
     found = predict_table(members, table, batch_size=options.batch_size, intervals=intervals)
     write_table(options.output, table.frame.assign(**found))
     where = f", means of {len(members)} runs," if len(members) > 1 else ""
     where += f" written to {options.output}" if options.output else ""
     empty = int((~table.is_known).sum())
     left_out = f"; {empty:,} are empty, because the model lacks a gene" if empty else ""
-    # A table that is printed stands alone on standard output.
-    to = sys.stdout if options.output else sys.stderr
-    reporter(options, file=to)(f"{count(len(table.frame), 'prediction')}{where}{left_out}")
+    _report(options)(f"{count(len(table.frame), 'prediction')}{where}{left_out}")
+
+
+def _report(options: argparse.Namespace, *words: str) -> Callable[[str], None]:
+    """Return what prints progress; a table that is printed stands alone on standard output."""
+    return reporter(options, *words, file=sys.stdout if options.output else sys.stderr)
 
 
 def _predict_design(
-    options: argparse.Namespace, members: Sequence[Trained], intervals: Intervals | None, ranks: Ranks, output: Path
+    options: argparse.Namespace, predictor: Predictor, intervals: Intervals | None, ranks: Ranks, output: Path
 ) -> None:
     from dglcell.prediction.columns import GenotypeColumns
     from dglcell.prediction.design import Design, every_gene, read_genes
     from dglcell.prediction.predict import Ranking, choose_for_design, predict_design
 
-    known, how, given = members[0].cell.genes, GenotypeColumns.of(members[0]), dict(options.covariate)
+    members, known = predictor.members, predictor.cell.genes
+    columns = GenotypeColumns.of(members[0])
     design = Design.of(
         every_gene(known) if options.genes is None else read_genes(options.genes, known),
         options.designs[0],
         options.start or 0,
         options.limit,
         activities=options.activity or (),
-        background=how.wild_type(known, given),
-        complete=how.complete,
+        background=columns.wild_type(known, dict(options.covariate)),
+        complete=columns.complete,
     )
     choose_for_design(members, design, options.precision or PRECISIONS[0])
     if intervals is not None:
@@ -234,20 +241,117 @@ def _predict_design(
         chosen = options.by or EFFECT, options.top, options.phenotype
         ranking = Ranking.of(members, design, *chosen, with_intervals=intervals is not None)
         written = f"the first {min(options.top, len(design)):,} of {written}"
-    to = sys.stdout if options.output else sys.stderr
-    report = reporter(options, *[f"{ranks.name}:"] * (ranks.size > 1), file=to)
-    rate = predict_design(
-        members,
-        design,
-        output,
-        batch_size=options.batch_size,
-        ranking=ranking,
-        intervals=intervals,
-        ranks=ranks,
-        report=report,
-    )
+    report, size = _report(options, *[f"{ranks.name}:"] * (ranks.size > 1)), options.batch_size
+    how: dict[str, Any] = {"ranking": ranking, "intervals": intervals, "ranks": ranks, "report": report}
+    rate = predict_design(members, design, output, batch_size=size, **how)
     if rate is None:
         report("its share is finished; others are still at work")
         return
     where = f" written to {options.output}" if options.output else ""
     report(f"{written}{where}" + (f" ({rate:,.0f} strains/s)" if rate else ""))
+
+
+_STRAIN = 'genes of a strain, e.g. "b0008 b2464:0.3"; or a table'
+_EXPLAINED = "table of subsets and sources, .csv (default: print them)"
+
+
+@verb(
+    "explain",
+    *RUN,
+    argument("strains", nargs="+", metavar="STRAIN", help=_STRAIN),
+    argument("--output", "-o", type=Path, metavar="FILE", help=_EXPLAINED),
+    OVERWRITE,
+    *READING,
+    DEVICE,
+)
+def explain(options: argparse.Namespace) -> None:
+    """Say what the predicted change of a strain comes from.
+
+    strains:
+      dglcell explain RUN "b0008 b2464"
+      dglcell explain RUN b0008 "icd:0.3 b0008"
+      dglcell explain RUN genotypes.csv -o found.csv
+    Write each strain as the names of its genes, with what is left of a weakened one behind it. A table is read as
+    `predict` reads it. If the model sees covariates, give them as --covariate NAME=VALUE or in columns of the table.
+
+    what is shown:
+    The model predicts every subset of the changes of a strain. The smallest subset with nine tenths of the whole change
+    is responsible. The interaction of a subset is what it does beyond all smaller ones inside it. The model's own
+    forward then splits the change over its terms, relations, changed genes and nodes. This is of the prediction, not of
+    biology.
+    """
+    from dglcell.trained_models import find_run
+
+    table = _table(options)
+    find_run(options.run_directory)  # before anything is imported that takes seconds
+    from dglcell.api import load
+    from dglcell.explain import explain, show, split, with_subsets
+    from dglcell.files.atomic import atomic_file, no_formula
+    from dglcell.files.parquet import check_output as check_format
+    from dglcell.machine import threads
+
+    if options.output is not None:
+        check_format(options.output, (".csv",))
+    check_outputs(options, options.output)
+    splits, reason = None, ""
+    with threads(None):
+        how = {"checkpoint": options.checkpoint, "device": options.device}
+        predictor = load(options.run_directory, predict_with="network", **how)
+        strains = _strains(options, table, predictor)
+        found = explain(predictor.members, strains)
+        try:
+            splits = split(predictor.members, strains)
+        except ConfigError as error:
+            reason = f"\n{error}"
+    if options.output is None:
+        print(printable(show(found, predictor.cell.genes, splits)))
+    else:
+        frame = with_subsets(splits, found).map(lambda cell: no_formula(cell) if isinstance(cell, str) else cell)
+        with atomic_file(options.output) as partial:
+            frame.to_csv(partial, index=False)
+        print(f"{count(found['strain'].nunique(), 'strain')} explained in {options.output}")
+    if reason:
+        print(printable(reason))
+
+
+def _table(options: argparse.Namespace) -> Path | None:
+    """Return the table where one is given in place of strains; some suffixes say that even without such a file."""
+    suffixes = ".csv", ".tsv", ".txt", ".gz", ".parquet", ".xlsx"
+    paths = [text for text in options.strains if Path(text).suffix or "/" in text]
+    paths = [text for text in paths if Path(text).is_file() or Path(text).suffix in suffixes]
+    if not paths:
+        return None
+    if len(options.strains) > 1:
+        raise ConfigError("a table stands alone", got=" ".join(options.strains), expected="a table, or names of genes")
+    return Path(paths[0])
+
+
+def _strains(options: argparse.Namespace, table: Path | None, predictor: Predictor) -> Strains:
+    """Return the strains that are asked for, with genes of the cell graph."""
+    import pandas as pd
+
+    from dglcell.prediction.columns import GenotypeColumns
+
+    genes = predictor.cell.genes
+    given: Path | pd.DataFrame | None = table
+    if given is None:
+        genes_of = [";".join(genes_in(text, genes)) for text in options.strains]
+        given = pd.DataFrame({"genes": genes_of}, index=options.strains)  # which messages name
+    how = GenotypeColumns.of(predictor.members[0], options.columns, options.aliases)
+    return how.read(given, genes, dict(options.covariate)).strains
+
+
+def genes_in(text: str, genes: Vocabulary) -> list[str]:
+    """Return the genes of a strain, between which are blanks, semicolons or commas; a known name may have commas."""
+    from dglcell.data.changes import split_activity
+
+    found = []
+    for word in text.replace(";", " ").split():
+        parts = word.split(",")
+        while parts:
+            ends = range(len(parts), 1, -1)
+            whole = (n for n in ends if genes.find(split_activity(",".join(parts[:n]))[0]) in genes)
+            number = next(whole, 1)
+            found.append(",".join(parts[:number]))
+            parts = parts[number:]
+    return [*filter(None, found)]

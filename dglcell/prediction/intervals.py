@@ -18,8 +18,7 @@ from dglcell.prediction.table import prediction_columns
 from dglcell.report.run_files import read_predictions
 from dglcell.runs import MEND
 from dglcell.training.checkpoint import Trained
-from dglcell.uncertainty.calibration import Calibration, predicted_column, spread_column
-from dglcell.uncertainty.conformal import check_coverage, conformal_quantile
+from dglcell.uncertainty import Calibration, check_coverage, conformal_quantile, predicted_column, spread_column
 
 log = logging.getLogger("dglcell")
 

@@ -28,7 +28,7 @@ from dglcell.prediction.table import predicted_by
 from dglcell.training.checkpoint import Trained
 from dglcell.training.predicting import ENSEMBLE, NETWORK, kept_baselines, predicting_with
 from dglcell.training.prepare import open_store, store_of_run
-from dglcell.uncertainty.calibration import predicted_column
+from dglcell.uncertainty import predicted_column
 
 log = logging.getLogger("dglcell")
 

@@ -38,7 +38,7 @@ from dglcell.prediction.table import (
 )
 from dglcell.training.checkpoint import Trained
 from dglcell.training.predicting import mixed, predict_batches
-from dglcell.uncertainty.calibration import interval_columns, predicted_column, spread_column
+from dglcell.uncertainty import interval_columns, predicted_column, spread_column
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from dglcell.files.atomic import atomic_file, no_formula, only_writer, shortest,
 from dglcell.files.parquet import import_pyarrow, open_writer
 from dglcell.files.untrusted import read_json
 from dglcell.training.checkpoint import Trained
-from dglcell.uncertainty.calibration import predicted_column, spread_column
+from dglcell.uncertainty import predicted_column, spread_column
 
 if TYPE_CHECKING:
     import pandas as pd

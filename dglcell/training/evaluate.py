@@ -42,7 +42,7 @@ from dglcell.training.predicting import (
     score,
 )
 from dglcell.training.prepare import Prepared, prepare, prepare_run
-from dglcell.uncertainty.calibration import OF_CLASSES, OF_INTERVALS, Calibration
+from dglcell.uncertainty import OF_CLASSES, OF_INTERVALS, Calibration
 
 log = logging.getLogger("dglcell")
 

@@ -27,14 +27,13 @@ from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import CATALYSES
 from dglcell.kernels.spmm import check_kernel
 from dglcell.machine import is_out_of_memory
-from dglcell.metrics import COLUMNS, ENSEMBLE_OF, HEADLINE, ResultRow, best_row, format_metric, rows_of
+from dglcell.metrics import COLUMNS, ENSEMBLE_OF, HEADLINE, ResultRow, ahead, best_row, format_metric, rows_of
 from dglcell.models.model import StrainModel
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.report.run_files import damaged_file
 from dglcell.runs import RunDirectory
 from dglcell.training.checkpoint import Chosen, Trained
 from dglcell.training.prepare import Prepared
-from dglcell.uncertainty.paired import ahead
 
 log = logging.getLogger("dglcell")
 
@@ -155,9 +154,6 @@ def baselines_of_run(prepared: Prepared, directory: RunDirectory) -> Baselines:
     return found
 
 
-WITHOUT_BASELINES = "run its `dglcell train` command again, or predict with `--with network`"
-
-
 def kept_baselines(directory: RunDirectory, cell: CellGraph) -> Baselines:
     """Read the baselines of a finished run.
 
@@ -167,8 +163,9 @@ def kept_baselines(directory: RunDirectory, cell: CellGraph) -> Baselines:
     try:
         models, about = load_models(directory.baselines, cell)
     except UnreadableError as error:
-        what, got = f"the run '{directory.path}' has no baselines", f"{directory.baselines.name}: {error}"
-        raise CheckpointError(what, got=got, do=WITHOUT_BASELINES) from error
+        do = "run its `dglcell train` command again, or predict with `--with network`"
+        got = f"{directory.baselines.name}: {error}"
+        raise CheckpointError(f"the run '{directory.path}' has no baselines", got=got, do=do) from error
     return Baselines(models, about["left_out"])
 
 
@@ -275,10 +272,7 @@ def predicting_with(way: str, trained: Trained) -> Trained:
         if weight > 0:
             assert choice.baseline is not None
             kept = kept_baselines(trained.run, trained.cell).models if kept is None else kept
-            baseline = kept[phenotype].get(choice.baseline)
-            if baseline is None:
-                what = f"the run '{trained.run.path}' predicts by '{choice.baseline}', which has left the package"
-                raise CheckpointError(what, do=WITHOUT_BASELINES)
+            baseline = kept[phenotype][choice.baseline]
         by = choice.by if way == BEST else way
         if by != NETWORK and choice.baseline is not None:
             name = choice.baseline if by == BASELINE else ensemble_name(choice.baseline, weight)
@@ -339,7 +333,7 @@ def score(
     Args:
         network: name of the network.
         predictions: part → [S, T] predictions of the network in original units; None where baselines stand alone. Its
-            lead over each baseline on the test part is among their metrics (`dglcell.uncertainty.paired.ahead`).
+            lead over each baseline on the test part is among their metrics (`dglcell.metrics.ahead`).
     """
     dataset, few = prepared.dataset, prepared.too_few_to_choose()
     strains = {part: of for part, of in strains_by_part(prepared).items() if part in prepared.evaluated}

@@ -30,6 +30,7 @@ from dglcell.graph.model_files import read_model
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import EDGES
 from dglcell.graph.tables import read_vectors
+from dglcell.metrics import ceilings
 from dglcell.models.terms.covariates import in_media, media_table
 from dglcell.models.terms.measured import blocked_reactions
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
@@ -37,7 +38,6 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.runs import RunDirectory
 from dglcell.trained_models import cell_of_run
 from dglcell.training.signals import is_rank_zero, wait_for
-from dglcell.uncertainty.paired import ceilings
 
 log = logging.getLogger("dglcell")
 
@@ -53,7 +53,7 @@ class Prepared:
     parts: dict[str, Tensor]  #: part name → [n] int64 strain numbers of ``dataset``
     features: dict[str, Tensor]  #: node type → [N, F] fixed input features
     #: phenotype → the correlation that a model without error would have on the test part, where strains were measured
-    #: several times (`dglcell.uncertainty.paired`)
+    #: several times (`dglcell.metrics`)
     ceilings: dict[str, float] = field(default_factory=dict)
 
     @property

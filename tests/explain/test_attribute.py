@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dglcell.data.dataset import Normaliser
-from dglcell.explain.attribute import GRAPH, POOLING, Attributed, _with_covariates
+from dglcell.explain import GRAPH, POOLING, Attributed, attribute_batch
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.cell_model import HeteroCell, SetOperator
 from dglcell.models.config import DangoConfig, HeteroCellConfig, ModelConfig, SetOperatorConfig
@@ -76,7 +76,7 @@ def batch_of(what: str) -> GenotypeBatch:
 
 
 def split(model: StrainModel, batch: GenotypeBatch) -> Attributed:
-    return _with_covariates(model, Normaliser("none", torch.zeros(2), torch.ones(2)).double(), batch)
+    return attribute_batch(model, Normaliser("none", torch.zeros(2), torch.ones(2)).double(), batch)
 
 
 def wild_types(batch: GenotypeBatch) -> GenotypeBatch:
@@ -162,7 +162,7 @@ def test_a_logistic_normaliser_is_part_of_the_change() -> None:
     model = fresh(HeteroCellConfig(hidden=8, layers=1, combination="none", local_head=False), HeteroCell)
     normaliser = Normaliser("logistic", torch.zeros(2), torch.ones(2)).double()
     batch = batch_of("deletions")
-    found = _with_covariates(model, normaliser, batch)
+    found = attribute_batch(model, normaliser, batch)
     expected = model(batch).phenotypes.sigmoid() - model(wild_types(batch)).phenotypes.sigmoid()
     np.testing.assert_allclose(found.change, expected.numpy(), atol=1e-12)
     np.testing.assert_allclose(summed(found.sources, found), found.change, atol=1e-12)
@@ -185,7 +185,7 @@ def test_two_nodes_by_hand() -> None:
     model.terms["graph"].pools["gene"].value.weight.copy_(torch.eye(2))
     model.terms["graph"].head[0].weight.copy_(torch.eye(2))
     model.terms["graph"].head[2].weight.fill_(1.0)
-    found = _with_covariates(
+    found = attribute_batch(
         model, Normaliser("none", torch.zeros(1), torch.ones(1)).double(), GenotypeBatch.from_lists([[0]])
     )
 

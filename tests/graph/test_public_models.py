@@ -15,7 +15,7 @@ from typing import Any
 import cobra
 import pytest
 
-from dglcell.cli.explain import genes_in
+from dglcell.cli.predict import genes_in
 from dglcell.errors import DglcellError, GraphError
 from dglcell.graph.catalogue import NetworkConfig
 from dglcell.graph.cell import CellConfig, build_cell

@@ -22,8 +22,7 @@ from dglcell.prediction.intervals import Intervals
 from dglcell.report.run_files import read_predictions, read_run
 from dglcell.runs import RunDirectory
 from dglcell.training.evaluate import evaluate_run
-from dglcell.uncertainty.calibration import Calibration
-from dglcell.uncertainty.conformal import FEWEST, conformal_quantile
+from dglcell.uncertainty import FEWEST, Calibration, conformal_quantile
 from tests.prediction.conftest import Predict
 from tests.tiny import Tiny
 

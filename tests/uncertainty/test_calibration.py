@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,14 +17,10 @@ from dglcell.data.columns import columns_of
 from dglcell.data.strains import Strains
 from dglcell.data.table import CLASSIFICATION, REGRESSION
 from dglcell.errors import CheckpointError, ConfigError
-from dglcell.uncertainty.calibration import Calibrated, Calibration
-from dglcell.uncertainty.conformal import (
-    CONSTANT,
-    ISOTONIC,
-    LEARNED,
-    PLATT,
-    SPREAD,
-    Probability,
+from dglcell.uncertainty import (
+    Calibrated,
+    Calibration,
+    Difficulty,
     by_logistic,
     by_steps,
     choose_difficulty,
@@ -31,7 +28,6 @@ from dglcell.uncertainty.conformal import (
     features_of,
     fewest_strains,
     fit_probability,
-    learn_difficulty,
     structure_of,
 )
 
@@ -73,21 +69,18 @@ def test_a_learned_difficulty_is_proportional_to_the_true_one() -> None:
     rng = np.random.default_rng(0)
     known = features(rng, 5_000)
     truth = np.where(known[:, 2] > 0, 3.0, 1.0) * np.exp(2 * known[:, 0])
-    ratio = learn_difficulty(known, truth * np.abs(rng.normal(size=5_000)))(known) / truth
+    ratio = Difficulty.learn(known, truth * np.abs(rng.normal(size=5_000)))(known) / truth
     assert np.std(np.log(ratio)) < 0.1
 
 
-@pytest.mark.parametrize("kind", [CONSTANT, LEARNED, SPREAD])
-def test_the_difficulty_is_chosen_by_the_width_on_halves(kind: str) -> None:
+def test_a_difficulty_is_learned_where_that_makes_intervals_narrower() -> None:
     rng = np.random.default_rng(1)
-    known = features(rng, 2_000)
-    truth = {CONSTANT: 1.0, LEARNED: np.where(known[:, 0] > 0.5, 9.0, 1.0), SPREAD: np.exp(known[:, -1])}[kind]
-    errors = truth * np.abs(rng.normal(size=2_000))
-    found = choose_difficulty(known, errors, with_spread=kind == SPREAD)
-    # A learned difficulty may follow the spread, too, and may be a little narrower by chance where nothing matters.
-    widths = {name: np.ptp(np.log(found(known))) for name in [found.kind]}
-    assert found.kind in ({SPREAD, LEARNED} if kind == SPREAD else {kind, LEARNED})
-    assert kind != CONSTANT or widths[found.kind] < 0.5
+    known, noise = features(rng, 2_000), np.abs(rng.normal(size=2_000))
+    for truth in (np.where(known[:, 0] > 0.5, 9.0, 1.0), np.exp(known[:, -1])):  # by the prediction, by the spread
+        assert np.corrcoef(np.log(choose_difficulty(known, truth * noise)(known)), np.log(truth))[0, 1] > 0.9
+    # It may be a little narrower by chance where nothing matters.
+    assert np.ptp(np.log(choose_difficulty(known, noise)(known))) < 0.5
+    assert choose_difficulty(known, 0 * noise) == Difficulty()
 
 
 def test_intervals_cover_what_they_promise_and_are_narrower_than_constant_ones() -> None:
@@ -98,14 +91,14 @@ def test_intervals_cover_what_they_promise_and_are_narrower_than_constant_ones()
         predicted = known[:, 0]
         truth = predicted + np.where(known[:, 2] > 0, 0.3, 0.03) * rng.normal(size=1_500)
         parts = slice(0, 500), slice(500, 1_500)
-        fitted = Calibrated.of(REGRESSION, *(x[parts[0]] for x in (known, predicted, truth)), with_spread=False)
+        fitted = Calibrated.of(REGRESSION, *(x[parts[0]] for x in (known, predicted, truth)))
         found = fitted.measure(*(x[parts[1]] for x in (known, predicted, truth)))
         inside.append([found["covered"], found["constant_covered"]])
         ratios.append(found["width"] / found["constant_width"])
     np.testing.assert_allclose(np.mean(inside, 0), 0.9, atol=0.01)
     assert np.mean(ratios) < 0.8
-    alike = Calibrated.of(REGRESSION, known, predicted, truth, with_spread=False, constant=True)
-    assert (alike.difficulty.kind, len(alike.scores)) == (CONSTANT, len(known))
+    alike = Calibrated.of(REGRESSION, known, predicted, truth, constant=True)
+    assert (alike.difficulty, len(alike.scores)) == (Difficulty(), len(known))
     measured = alike.measure(known, predicted, truth)
     assert (measured["covered"], measured["width"]) == (measured["constant_covered"], measured["constant_width"])
 
@@ -191,28 +184,27 @@ def classes(rng: np.random.Generator, chance_S: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("way", [by_logistic, by_steps])
-def test_overconfident_scores_become_probabilities_in_the_same_order(
-    way: Callable[[np.ndarray, np.ndarray], Probability],
-) -> None:
+def test_overconfident_scores_become_probabilities_in_the_same_order(way: Callable[..., Any]) -> None:
     rng = np.random.default_rng(1)
     log_odds_S = rng.normal(0, 1, 5_000)
-    truth = 1 / (1 + np.exp(-log_odds_S))
-    score = 1 / (1 + np.exp(-4 * log_odds_S))
-    found = way(score, classes(rng, truth))(score)
+    truth, score = (1 / (1 + np.exp(-factor * log_odds_S)) for factor in (1, 4))
+    made = way(score, classes(rng, truth))
+    found = made(score)
     assert np.abs(found - truth).mean() < 0.06 < np.abs(score - truth).mean()
     assert (np.diff(found[np.argsort(score)]) >= 0).all()
     assert 0 <= found.min() <= found.max() <= 1
-    assert np.isnan(way(score, classes(rng, truth))(np.array([np.nan]))).all()
+    assert np.isnan(made(np.array([np.nan]))).all()
 
 
 def test_the_better_of_two_on_halves_is_taken() -> None:
     rng = np.random.default_rng(2)
     score = rng.uniform(0, 1, 4_000)
     step = np.where(score < 0.3, 0.02, np.where(score < 0.6, 0.5, 0.55))
-    logistic = 1 / (1 + np.exp(-(score - 0.5) * 3))
-    stepped, curved = (fit_probability(score, classes(rng, chance)) for chance in (step, logistic))
-    assert getattr(stepped, "kind", None) == ISOTONIC
-    assert getattr(curved, "kind", None) == PLATT
+    stepped, curved = (fit_probability(score, classes(rng, p)) for p in (step, 1 / (1 + np.exp(-(score - 0.5) * 3))))
+    assert stepped is not None
+    assert curved is not None
+    assert stepped.at
+    assert not curved.at
 
 
 @pytest.mark.parametrize("labels", [[0.0] * 10, [1.0] * 10, [1.0] + [0.0] * 9, []])

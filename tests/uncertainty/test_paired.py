@@ -13,16 +13,17 @@ from sklearn.metrics import average_precision_score
 from dglcell.data.columns import columns_of
 from dglcell.data.strains import Strains
 from dglcell.data.table import CLASSIFICATION, REGRESSION
-from dglcell.metrics import ResultRow, pearson
-from dglcell.report.page import lines_below
-from dglcell.uncertainty.paired import (
+from dglcell.metrics import (
+    ResultRow,
     ahead,
     average_precisions,
     ceilings,
+    pearson,
     pearsons,
     replicate_correlation,
-    strain_weights,
+    times_drawn,
 )
+from dglcell.report.page import lines_below
 
 GENES = tuple(f"g{i}" for i in range(30))
 
@@ -36,12 +37,12 @@ def test_scores_are_those_of_strains_that_are_drawn() -> None:
     rng = np.random.default_rng(0)
     measured, predicted = rng.normal(size=50), rng.normal(size=(3, 50)).round(1)
     predicted[2] = 1.0
-    weights = next(strain_weights(50))[:20]
+    weights = next(times_drawn(50, 50))[:20]
     assert (weights.sum(1) == 50).all()
     with np.errstate(invalid="ignore", divide="ignore"):
         found = pearsons(predicted, measured, weights)
         classes = average_precisions(predicted, (measured > 0.5).astype(float), weights)
-    for r, times in enumerate(weights.astype(int)):
+    for r, times in enumerate(weights):
         drawn = np.repeat(np.arange(50), times)
         for p in range(3):
             assert found[r, p] == pytest.approx(pearson(predicted[p, drawn], measured[drawn]), abs=1e-12, nan_ok=True)
