@@ -154,6 +154,9 @@ def baselines_of_run(prepared: Prepared, directory: RunDirectory) -> Baselines:
     return found
 
 
+WITHOUT_BASELINES = "run its `dglcell train` command again, or predict with `--with network`"
+
+
 def kept_baselines(directory: RunDirectory, cell: CellGraph) -> Baselines:
     """Read the baselines of a finished run.
 
@@ -163,9 +166,8 @@ def kept_baselines(directory: RunDirectory, cell: CellGraph) -> Baselines:
     try:
         models, about = load_models(directory.baselines, cell)
     except UnreadableError as error:
-        do = "run its `dglcell train` command again, or predict with `--with network`"
-        got = f"{directory.baselines.name}: {error}"
-        raise CheckpointError(f"the run '{directory.path}' has no baselines", got=got, do=do) from error
+        what, got = f"the run '{directory.path}' has no baselines", f"{directory.baselines.name}: {error}"
+        raise CheckpointError(what, got=got, do=WITHOUT_BASELINES) from error
     return Baselines(models, about["left_out"])
 
 
@@ -272,7 +274,10 @@ def predicting_with(way: str, trained: Trained) -> Trained:
         if weight > 0:
             assert choice.baseline is not None
             kept = kept_baselines(trained.run, trained.cell).models if kept is None else kept
-            baseline = kept[phenotype][choice.baseline]
+            baseline = kept[phenotype].get(choice.baseline)
+            if baseline is None:
+                what = f"the run '{trained.run.path}' predicts by '{choice.baseline}', which has left the package"
+                raise CheckpointError(what, do=WITHOUT_BASELINES)
         by = choice.by if way == BEST else way
         if by != NETWORK and choice.baseline is not None:
             name = choice.baseline if by == BASELINE else ensemble_name(choice.baseline, weight)
