@@ -23,11 +23,7 @@ from dglcell.graph.schema import CATALYSES, CONVERTS, GENE, METABOLITE, REACTION
 
 
 def refuse_activities(strains: Strains, name: str) -> Strains:
-    """Return strains if they only delete genes; ``name`` is that of the baseline that asks.
-
-    Raises:
-        DataError: they have activities.
-    """
+    """Return strains that only delete genes, and refuse others; ``name`` is that of the baseline that asks."""
     if strains.activities is not None:
         do = "leave activities such as `:0.3` out, or predict with the network: `--with network`"
         raise DataError(f"{name}: this baseline cannot express activities", do=do)
@@ -78,10 +74,7 @@ class Covariate:
         return cls(name, tuple(categories[code] for code in found), counts / len(values))
 
     def values(self, strains: Strains) -> NDArray[np.float64]:
-        """Return indices of categories, or numbers, [S].
-
-        They are NaN where a category is unknown, and everywhere if the strains do not have this covariate.
-        """
+        """Return indices of categories, or numbers, [S]: NaN where one is unknown, or the strains do not have it."""
         for column, values in strains.columns.items():
             if (column.kind, column.name, bool(column.categories)) == (COVARIATE, self.name, bool(self.categories)):
                 if not self.categories:
@@ -153,16 +146,12 @@ class GeneSimilarity:
 
 
 def gene_similarity(cell: CellGraph, genes: NDArray[np.integer]) -> GeneSimilarity:
-    """Sum the squared cosines of random-walk profiles over the networks.
+    """Compare all genes with some by the squared cosines of random-walk profiles, summed over the networks.
 
     The profile of a gene in one network is where a walk of one to three steps from it ends, each further step being
     taken with probability 0.8. Genes of a metabolic model are linked where they catalyse the same reaction. `similar`
     and what else follows from other relations is no network of its own; sets and vectors of `cell.similarity.sources`
     are. Cosines with more than 2,048 genes are estimated, the same way every time, which takes a tenth of the time.
-
-    Args:
-        cell: whose relations are read; weights of edges are not used.
-        genes: indices of the genes with which all are compared.
     """
     columns = np.unique(genes).astype(np.int64)
     total = np.zeros((len(cell.genes), len(columns)), np.float32)

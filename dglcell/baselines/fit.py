@@ -19,12 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dglcell.baselines.curves import MINIMUM_OF_CURVES
 from dglcell.baselines.features import Reactions
-from dglcell.baselines.kernel_ridge import KERNEL_RIDGE
+from dglcell.baselines.kernel_ridge import PAIR_KERNEL, REACTION_KERNEL, STRAIN_KERNEL, KernelBaseline
 from dglcell.baselines.problem import MORE, SIMULATED, Baseline, Family, Problem
-from dglcell.baselines.simple import ADDITIVE, BOUND, FBA, MULTIPLICATIVE, SAME_STRAIN, TRAINING_MEAN
-from dglcell.baselines.strain_kernels import REACTION_KERNEL, STRAIN_KERNEL
+from dglcell.baselines.simple import ADDITIVE, BOUND, FBA, MINIMUM_OF_CURVES, MULTIPLICATIVE, SAME_STRAIN, TRAINING_MEAN
 from dglcell.baselines.trees import TREES
 from dglcell.errors import count
 from dglcell.files.atomic import atomic_file
@@ -42,7 +40,7 @@ ALL_BASELINES: dict[str, Family] = {
     "multiplicative": MULTIPLICATIVE,
     "untrained bound": BOUND,
     "reaction kernel ridge": REACTION_KERNEL,
-    "kernel ridge": KERNEL_RIDGE,
+    "kernel ridge": PAIR_KERNEL,
     "minimum of curves": MINIMUM_OF_CURVES,
     "same strain in other media": SAME_STRAIN,
     "kernel ridge over strains": STRAIN_KERNEL,
@@ -80,10 +78,9 @@ def fit_families(problem: Problem) -> dict[str, Baseline]:
         DataError: no training strain has a label.
     """
     problem = problem.labelled()
-    skip = left_out_baselines(problem)
     strains, models = count(len(problem.y_train), "strain"), {}
     for name, family in families_of(problem).items():
-        if name not in skip:
+        if family.why_not(problem) is None:
             with _saying(f"'{name}' to {strains}"):
                 models[name] = best_of(family, problem)
     return models
@@ -124,12 +121,7 @@ def _saying(what: str) -> Iterator[None]:
 
 
 def save_models(path: Path, models: Mapping[str, Mapping[str, Baseline]], about: Mapping[str, Any]) -> None:
-    """Write fitted baselines into one file of arrays and JSON, whole or not at all, without code.
-
-    Args:
-        models: phenotype → name → the fitted baseline.
-        about: what they were fitted to, as plain containers.
-    """
+    """Write fitted baselines (phenotype → name → baseline) and what they were fitted to into one file without code."""
     arrays: list[NDArray[Any]] = []
     packed = {
         phenotype: {name: [type(model).__name__, _plain(model, arrays)] for name, model in named.items()}
@@ -147,7 +139,8 @@ def load_models(path: Path, cell: CellGraph) -> tuple[dict[str, dict[str, Baseli
     Raises:
         UnreadableError: the file is missing, or holds something else.
     """
-    found, classes = read_npz(path), {kind.__name__: kind for kind in Baseline.__subclasses__()}
+    found = read_npz(path)
+    classes = {kind.__name__: kind for base in (Baseline, KernelBaseline) for kind in base.__subclasses__()}
     try:
         text, *arrays = (found[f"arr_{i}"] for i in range(len(found)))
         content, restored = json.loads(str(text)), _restorer(arrays, cell)

@@ -1,20 +1,22 @@
-"""Define what a baseline is and what it is fitted to, and solve ridge regression with a kernel."""
+"""Define what a baseline is and what it is fitted to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.baselines.features import GeneSimilarity, Reactions, blocks
+from dglcell.baselines.features import GeneSimilarity, Reactions
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
 
 FOLDS = 5
 """A fifth of the training part chooses hyperparameters where there is no validation part."""
+MOST_STRAINS = 20_000
+"""Training strains at most; of more, a sample is taken, which is always the same."""
 
 
 class Baseline:
@@ -23,10 +25,6 @@ class Baseline:
     A subclass is a dataclass. Its fields are what `save_models` keeps: numbers, texts, arrays, sparse
     matrices, `Reactions`, other dataclasses and tuples of them, each with its type as the annotation.
     """
-
-    def fit(self, strains: Strains, y: NDArray[np.float64]) -> Self:
-        """Learn from strains and their labels, [S], of which none is missing, and return the baseline."""
-        raise NotImplementedError
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
         """Return predictions in the units of the labels, [S]."""
@@ -62,14 +60,8 @@ class Problem:
         return replace(self, train=self.train.take(rows), y_train=self.y_train[rows])
 
     def labelled(self) -> Problem:
-        """Return the problem without training strains that have no label.
-
-        Raises:
-            DataError: the lengths differ, or none has one.
-        """
+        """Return the problem without training strains that have no label; that none has one is refused."""
         y = np.asarray(self.y_train, dtype=np.float64)
-        if len(y) != len(self.train):
-            raise DataError("baselines: labels do not match the strains", got=len(y), expected=len(self.train))
         rows = np.flatnonzero(~np.isnan(y))
         if len(rows) == 0:
             what = "baselines: no training strain has a label"
@@ -78,10 +70,7 @@ class Problem:
         return same if len(rows) == len(y) else same.of(rows)
 
     def with_validation(self) -> Problem:
-        """Return the problem with a validation part.
-
-        Where nothing is measured in the validation part, a fold of the training part takes its place.
-        """
+        """Return the problem with a validation part: a fold of the training part where nothing is measured there."""
         count = len(self.y_train)
         if count < 2 or not np.isnan(self.y_validation).all():
             return self
@@ -136,58 +125,6 @@ def each(kind: Callable[[float], Any], *values: float) -> Callable[[Problem], It
 def in_words(name: str, model: Baseline) -> str:
     """Describe a baseline, and what was chosen and learned for it, in a line of text."""
     shown = {part.name.replace("_", " "): getattr(model, part.name) for part in fields(model) if part.repr}  # type: ignore[arg-type]
-    said = [
-        of if isinstance(of, str) else f"{key} {of:.4g}"
-        for key, of in shown.items()
-        if of != "" and of == of  # NaN is of something that these strains do not have
-    ]
+    known = {key: of for key, of in shown.items() if of != "" and of == of}  # NaN is of what these strains do not have
+    said = [of if isinstance(of, str) else f"{key} {of:.4g}" for key, of in known.items()]
     return f"{name} ({', '.join(said)})" if said else name
-
-
-MOST_STRAINS = 20_000
-"""Training strains at most; of more, a sample is taken, which is always the same."""
-SMALLEST = 1e-6
-
-
-def limit(problem: Problem, landmarks: int) -> tuple[Problem, Strains, str]:
-    """Return a problem of at most ``MOST_STRAINS`` training strains, landmarks among these, and words for both."""
-    some, sample = problem.sampled(MOST_STRAINS)
-    of = f" of {sample}" if sample else ""
-    return some, some.sampled(landmarks)[0].train, f"{landmarks:,} landmarks{of}"
-
-
-def solved(
-    kernel: NDArray[np.floating], values: NDArray[np.floating], penalties: Sequence[float]
-) -> Iterator[tuple[float, NDArray[np.float64]]]:
-    """Yield each penalty and the coefficients of all strains, [S], from their kernel, [S, S], and ``values``, [S]."""
-    from sklearn.kernel_ridge import KernelRidge  # is slow to import, and needed to fit only
-
-    for penalty in penalties:
-        yield penalty, KernelRidge(alpha=penalty, kernel="precomputed").fit(kernel, values).dual_coef_
-
-
-def spanned(
-    crossed: Callable[[slice], NDArray[np.floating]],
-    inner: NDArray[np.floating],
-    values: NDArray[np.floating],
-    penalties: Sequence[float],
-) -> Iterator[tuple[float, NDArray[np.float64]]]:
-    """Yield each penalty and the coefficients of the landmarks, [L], in whose span the regression is solved.
-
-    With C the kernel of strains and landmarks, and K that of landmarks, (CᵀC + penalty · K) a = Cᵀ values is solved
-    (Williams and Seeger 2001, *Using the Nyström method to speed up kernel machines*).
-
-    Args:
-        crossed: returns rows of C, [n, L], for a slice of the strains.
-        inner: [L, L] the kernel of the landmarks.
-        values: [S] what is regressed, around zero.
-        penalties: variances of the noise.
-    """
-    size = len(inner)
-    square, right = SMALLEST * np.eye(size), np.zeros(size)
-    for rows in blocks(len(values), size):
-        part = crossed(rows)
-        square += part.T @ part
-        right += part.T @ values[rows]
-    for penalty in penalties:
-        yield penalty, np.linalg.solve(square + penalty * inner, right).astype(np.float64)

@@ -1,7 +1,8 @@
-"""Fit baselines of genes, other media and computed growth; and those of a fitness: of products and bounds."""
+"""Fit baselines of genes, other media and computed growth; and those of a fitness: of products, bounds and curves."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -15,6 +16,8 @@ from dglcell.data.columns import COMPUTED, COVARIATE, MEDIUM, Column
 from dglcell.data.partition import Keys, strain_keys
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
+
+Values = NDArray[np.float64]
 
 
 @dataclass
@@ -33,16 +36,14 @@ class TrainingMean(Baseline):
 
 @dataclass
 class AdditiveRidge(Baseline):
-    """Predict y = intercept + sum of the effects of the deleted genes, by ridge regression with an intercept not
-    penalised.
+    """Predict y = intercept + sum of the effects of the deleted genes (ridge regression).
 
     A gene that no training strain deletes has effect 0. Of a weakened gene the effect counts by what is lost, 1 minus
     the activity. Covariates have effects, too: each category has one, and each number, which is standardised. A
     category that no training strain has does what the mean training strain's does.
     """
 
-    #: penalty on squared effects; a gene's effect is shrunk as if it had been measured ``alpha`` more times with effect
-    #: 0
+    #: penalty; a gene's effect is shrunk as if it had been measured ``alpha`` more times with effect 0
     alpha: float = 1.0
     intercept: float = field(default=0.0, init=False)
     effects: NDArray[np.float64] = field(init=False, repr=False)
@@ -66,10 +67,7 @@ class AdditiveRidge(Baseline):
         return self.intercept + strains.design @ self.effects + self.of_covariates(strains)
 
     def of_covariates(self, strains: Strains) -> NDArray[np.float64] | float:
-        """Return the effects of the covariates of strains, [S], whose mean over the training strains is 0.
-
-        It is 0 where these had no covariates.
-        """
+        """Return the effects of the covariates of strains, [S], whose mean over the training strains is 0."""
         if self.covariates is None:
             return 0.0
         effects: NDArray[np.float64] = self.covariates.columns(strains) @ self.covariate_effects
@@ -157,9 +155,7 @@ STEP = 1e-4
 
 @dataclass
 class Multiplicative(Baseline):
-    """Predict y = wild type · product of the effects of the deleted genes.
-
-    A genetic interaction is defined as the deviation from this product.
+    """Predict y = wild type · product of the effects of the deleted genes: what has no genetic interaction.
 
     A gene's effect is the label of its single deletion, relative to the wild type, where that is measured. Effects of
     other genes are estimated by least squares from the strains that delete them, gene by gene with the others held.
@@ -221,12 +217,13 @@ MULTIPLICATIVE = Family(each(Multiplicative, 0.01, 0.1, 1.0, 10.0), lambda of: n
 
 
 WILD_TYPE = 1.0
+MOST_CELLS = 2**28
+"""Entries of a matrix of training strains and reaction nodes at most."""
 
 
 @dataclass
 class UntrainedBound(Baseline):
-    """Predict y = the smallest label of the training strains that lose only reaction nodes which the strain loses, at
-    most 1.
+    """Predict y = the smallest label, at most 1, of strains in training that lose no other reaction nodes.
 
     This is the bound that the link ``minimum`` puts on a model (``dglcell.models.terms.measured``), without the model.
     A strain of which no part was measured has the wild type's value.
@@ -257,9 +254,6 @@ class UntrainedBound(Baseline):
         return bound
 
 
-MOST_CELLS = 2**28
-
-
 def no_lost_reaction(problem: Problem) -> str | None:
     """Say why reactions that strains lose tell nothing; None if they do."""
     if problem.reactions is None:
@@ -277,9 +271,111 @@ def _no_bound(problem: Problem) -> str | None:
     return f"would compare {cells:.0e} pairs, and is limited to {MOST_CELLS:.0e}" if cells > MOST_CELLS else None
 
 
-BOUND = Family(
-    lambda of: iter([UntrainedBound(of.reactions).fit(of.train, of.y_train)] if of.reactions else []), _no_bound
-)
+def _bound(problem: Problem) -> Iterator[Baseline]:
+    assert problem.reactions is not None
+    yield UntrainedBound(problem.reactions).fit(problem.train, problem.y_train)
+
+
+BOUND = Family(_bound, _no_bound)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Hold a monotone curve: straight lines between its places, and constant beyond them."""
+
+    places: NDArray[np.float64]  #: [K] where the curve has been fitted, ascending
+    values: NDArray[np.float64]  #: [K] its values there
+
+    @classmethod
+    def of(cls, x: Values, y: Values, weights: Values | None = None) -> Self:
+        """Return the curve with the least squared error that never falls or never rises (isotonic regression).
+
+        Args:
+            x: [n] places, in any order; n is at least 1.
+            y: [n] what was measured there.
+            weights: [n] weights of the measurements; 1 if not given.
+        """
+        from sklearn.isotonic import IsotonicRegression  # is slow to import, and needed to fit only
+
+        curves, errors = [], []
+        for rises in (False, True):
+            fit = IsotonicRegression(increasing=rises).fit(x, y, weights)
+            curves.append(cls(fit.X_thresholds_, fit.y_thresholds_))
+            errors.append(float(np.average(np.square(y - curves[-1](x)), weights=weights)))
+        # The error has to be clearly smaller, so that rounding does not choose between two that fit alike.
+        return curves[1] if errors[1] < (1 - 1e-9) * errors[0] else curves[0]
+
+    def __call__(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the values of the curve at ``x``."""
+        return np.interp(x, self.places, self.values)
+
+
+GRID = 11
+"""Places at which the pooled curve counts as a measurement."""
+CERTAIN = 1e9
+"""Weight of the wild type's value, which the curve of every gene has where nothing is lost."""
+
+
+@dataclass
+class GeneCurves(Baseline):
+    """Predict y from a monotone curve for each gene over how much of it is lost, plus effects of covariates.
+
+    Curves are fitted to the strains that change one gene. Genes without such strains have the curve of all. All curves
+    have the wild type's value where nothing is lost. Of several genes the one with the least value counts.
+    """
+
+    #: measurements of each gene that the curve of all genes counts as, spread over the activities
+    shrinkage: float = 4.0
+    pooled: Curve = field(init=False, repr=False)
+    genes: NDArray[np.int64] = field(init=False, repr=False)
+    curves: tuple[Curve, ...] = field(init=False, repr=False)
+    covariates: AdditiveRidge = field(init=False, repr=False)
+
+    def fit(self, strains: Strains, y: NDArray[np.float64]) -> Self:
+        self.covariates = AdditiveRidge(1.0).fit(strains, y)
+        labels = y - self.covariates.of_covariates(strains)
+        few = np.flatnonzero(strains.num_deletions <= 1)
+        strains, labels = strains.take(few), labels[few]
+        places = strains.total(strains.lost)
+        self.pooled = Curve.of(places, labels)
+        grid = np.append(np.linspace(places.min(), places.max(), GRID), 0.0)
+        prior, weight = self.pooled(grid), np.append(np.full(GRID, self.shrinkage / GRID), CERTAIN)
+        curves, owners = dict[int, Curve](), strains.owners
+        for gene, of in _by_gene(strains.targets):
+            x, measured = np.append(places[owners[of]], grid), np.append(labels[owners[of]], prior)
+            curves[gene] = Curve.of(x, measured, np.append(np.ones(len(of)), weight))
+        self.genes, self.curves = np.array([*curves], np.int64), tuple(curves.values())
+        return self
+
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        lost, values = strains.lost, np.empty(len(strains.targets))
+        curves = dict(zip(self.genes.tolist(), self.curves, strict=True))
+        for gene, of in _by_gene(strains.targets):
+            values[of] = curves.get(gene, self.pooled)(lost[of])
+        least = np.full(len(strains), np.inf)
+        np.minimum.at(least, strains.owners, np.where(lost == 0, np.inf, values))
+        wild = float(self.pooled(np.zeros(1))[0])
+        return np.where(np.isinf(least), wild, least) + self.covariates.of_covariates(strains)
+
+
+def _by_gene(targets: NDArray[np.integer]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Return each gene and the places of its targets."""
+    order = np.argsort(targets, kind="stable")
+    genes, first = np.unique(targets[order], return_index=True)
+    return zip(genes.tolist(), np.split(order, first[1:]), strict=False)  # of no targets, numpy returns a part
+
+
+def _no_curves(problem: Problem) -> str | None:
+    if problem.train.activities is None:
+        return "needs strains with activities"
+    if not (problem.train.num_deletions == 1).any():
+        return "needs training strains that change one gene"
+    if problem.most_deletions < 2:
+        return "needs strains that change several genes"
+    return not_fitness_like(problem.y_train)
+
+
+MINIMUM_OF_CURVES = Family(each(GeneCurves, 0.3, 1.0, 3.0, 10.0), _no_curves, MORE)
 
 
 SIMULATOR = "FbaGrowth"
@@ -293,7 +389,6 @@ class AsComputed(Baseline):
     column: str  #: name of the covariate
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """Return the column, [S]; strains without it are refused."""
         found = strains.columns.get(Column(COVARIATE, self.column))
         if found is None:
             raise DataError(

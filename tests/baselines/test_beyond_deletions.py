@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dglcell.baselines import features, problem, strain_kernels
+from dglcell.baselines import features, kernel_ridge
 from dglcell.baselines.features import GeneSimilarity
 from dglcell.baselines.fit import ALL_BASELINES, best_of, fit_families
+from dglcell.baselines.kernel_ridge import OWN, SHARED, StrainKernelRidge, fit_strain_kernels
 from dglcell.baselines.problem import ANY, DELETIONS, MORE, Baseline, in_words
 from dglcell.baselines.simple import AdditiveRidge
-from dglcell.baselines.strain_kernels import OWN, SHARED, StrainKernelRidge, fit_strain_kernels
 from dglcell.data.columns import COVARIATE, Column
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
@@ -214,7 +214,7 @@ def test_strains_are_compared_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None
     strains, y = among(Strains.from_names(rows)), rng.random(20)
     whole = [model.predict(strains) for model in fitted_kernel(strains, y, unlike(5))]
     said = in_words("kernel ridge", fitted_kernel(strains, y, unlike(5))[0])
-    assert said == "kernel ridge (activity length 0.25, penalty 1)", "it says nothing of covariates that are not there"
+    assert said == "kernel ridge (penalty 1, activity length 0.25)", "it says nothing of covariates that are not there"
     monkeypatch.setattr(features, "MOST_COMPARED", 200)
     pieces = [model.predict(strains) for model in fitted_kernel(strains, y, unlike(5))]
     np.testing.assert_allclose(pieces, whole)
@@ -228,12 +228,12 @@ def test_a_large_table_has_landmarks_and_says_so(monkeypatch: pytest.MonkeyPatch
     y = left * (np.arange(80) % 5)
     exact = fitted_kernel(strains, y, unlike(5))[-1]
     assert exact.limited == ""
-    monkeypatch.setattr(strain_kernels, "MOST_EXACT", 50)
-    monkeypatch.setattr(strain_kernels, "LANDMARKS", 60)
+    monkeypatch.setattr(kernel_ridge, "MOST_EXACT", 50)
+    monkeypatch.setattr(kernel_ridge, "LANDMARKS", 60)
     found = fitted_kernel(strains, y, unlike(5))[-1]
     assert found.limited == "60 landmarks"
     np.testing.assert_allclose(found.predict(strains), exact.predict(strains), atol=0.1)
-    monkeypatch.setattr(problem, "MOST_STRAINS", 70)
+    monkeypatch.setattr(kernel_ridge, "MOST_STRAINS", 70)
     found = fitted_kernel(strains, y, unlike(5))[-1]
     assert found.limited == "60 landmarks of a sample of 70 of 80 strains"
     assert len(found.coefficients) == 60

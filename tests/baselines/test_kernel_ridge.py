@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dglcell.api import load_cell
-from dglcell.baselines import features, kernel_ridge, problem
+from dglcell.baselines import features, kernel_ridge
 from dglcell.baselines.features import GeneSimilarity, Reactions, gene_similarity
 from dglcell.baselines.fit import ALL_BASELINES, fit_families, load_models, save_models
 from dglcell.baselines.kernel_ridge import ADDITIVE, KernelRidge, fit_kernel_ridge
@@ -110,10 +110,10 @@ def test_a_large_table_has_landmarks_and_says_so(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(kernel_ridge, "MOST_OPERATIONS", 0)
     (whole,) = fitted(train, y[:600], unlike(40), 1.0, (0.1,))
     np.testing.assert_allclose(whole.predict(test), exact.predict(test), atol=2e-3)
-    monkeypatch.setattr(kernel_ridge, "LANDMARKS", 300)
-    monkeypatch.setattr(problem, "MOST_STRAINS", 500)
+    monkeypatch.setattr(kernel_ridge, "PAIR_LANDMARKS", 300)
+    monkeypatch.setattr(kernel_ridge, "MOST_STRAINS", 500)
     (few,) = fitted(train, y[:600], unlike(40), 1.0, (0.1,))
-    assert "(profiles 1, spread 0, penalty 0.1, 300 landmarks of a sample of 500 of 600 strains)" in in_words("", few)
+    assert "(penalty 0.1, 300 landmarks of a sample of 500 of 600 strains, profiles 1, spread 0)" in in_words("", few)
     assert len(few.coefficients) == 300
     assert regression_metrics(few.predict(test), y[600:])["pearson"] > 0.7
 

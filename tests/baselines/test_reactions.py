@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 
 from dglcell import load_cell
-from dglcell.baselines import simple, strain_kernels
+from dglcell.baselines import kernel_ridge, simple
 from dglcell.baselines.features import Reactions
 from dglcell.baselines.fit import ALL_BASELINES
+from dglcell.baselines.kernel_ridge import ReactionKernelRidge, fit_reaction_kernel
 from dglcell.baselines.problem import Problem
 from dglcell.baselines.simple import UntrainedBound
-from dglcell.baselines.strain_kernels import ReactionKernelRidge, fit_reaction_kernel
 from dglcell.data.strains import Strains
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.cell_graph import CellGraph
@@ -98,6 +98,10 @@ def fitted(
     return list(fit_reaction_kernel(problem, own, penalties))
 
 
+def among(kernel: ReactionKernelRidge, strains: Strains) -> ReactionKernelRidge:
+    return replace(kernel, landmarks=kernel.features(strains))
+
+
 def batch_of(strains: Strains) -> GenotypeBatch:
     return GenotypeBatch.from_lists([genes.tolist() for genes in np.split(strains.targets, strains.offsets[1:-1])])
 
@@ -105,8 +109,7 @@ def batch_of(strains: Strains) -> GenotypeBatch:
 @pytest.mark.parametrize("own", [0.1, 0.5, 1.0])
 def test_the_kernel_is_tanimotos_and_a_covariance(own: float) -> None:
     reactions, strains = core()[1], invented(0, 80)
-    kernel = ReactionKernelRidge(own, reactions)
-    found = kernel.between(kernel.features(strains), kernel.features(strains))
+    found = among(ReactionKernelRidge(own, reactions), strains).covariance(strains)
     lost, near = reactions.lost(strains).toarray(), reactions.neighbourhood.toarray()
     inner = lost @ (own * np.eye(lost.shape[1]) + (1 - own) * near @ near.T) @ lost.T
     for i, j in itertools.product(range(80), repeat=2):
@@ -118,19 +121,19 @@ def test_the_kernel_is_tanimotos_and_a_covariance(own: float) -> None:
 def test_it_is_the_ridge_regression_of_the_whole_kernel() -> None:
     reactions, train, test = core()[1], invented(0, 150), invented(1, 50)
     y, kernel = np.random.default_rng(2).normal(size=150), ReactionKernelRidge(0.3, reactions)
-    vectors = kernel.features(train)
-    whole = kernel.between(vectors, vectors)
+    kernel = among(kernel, train)
+    whole = kernel.covariance(train)
     for model, penalty in zip(fitted(train, y, 0.3, (1.0, 0.1)), (1.0, 0.1), strict=True):
         weights = np.linalg.solve(whole + penalty * np.eye(150), y - y.mean())
-        expected = y.mean() + kernel.between(kernel.features(test), vectors) @ weights
+        expected = y.mean() + kernel.covariance(test) @ weights
         np.testing.assert_allclose(model.predict(test), expected, atol=1e-4)
 
 
 def test_a_large_table_is_sampled_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strain_kernels, "MOST_STRAINS", 50)
+    monkeypatch.setattr(kernel_ridge, "MOST_STRAINS", 50)
     (model,) = fitted(invented(0, 80), np.arange(80.0), 0.3, [0.01])
     assert model.limited == "a sample of 50 of 80 strains"
-    monkeypatch.setattr(strain_kernels, "REACTION_LANDMARKS", 10)
+    monkeypatch.setattr(kernel_ridge, "REACTION_LANDMARKS", 10)
     (model,) = fitted(invented(0, 80), np.arange(80.0), 0.3, [0.01])
     assert model.limited == "10 landmarks of a sample of 50 of 80 strains"
 

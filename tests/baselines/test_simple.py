@@ -9,9 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.baselines.curves import Curve, GeneCurves
 from dglcell.baselines.fit import families_of, fit_families
-from dglcell.baselines.simple import AdditiveRidge, AsComputed, Multiplicative, SameStrain, not_fitness_like
+from dglcell.baselines.simple import (
+    AdditiveRidge,
+    AsComputed,
+    Curve,
+    GeneCurves,
+    Multiplicative,
+    SameStrain,
+    not_fitness_like,
+)
 from dglcell.data.columns import COMPUTED, COVARIATE, Column, Provenance
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
