@@ -11,7 +11,7 @@ from typing import Any
 
 from dglcell.config.experiment import Config
 from dglcell.data.sources import SourceInfo, list_sources
-from dglcell.data.sources.laboratory import LABORATORIES, chosen_tables
+from dglcell.data.sources.laboratory import LABORATORIES
 from dglcell.errors import ConfigError, DataError, DglcellError, count, listing
 from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, named_table
 from dglcell.graph.model_files import SHIPPED
@@ -34,9 +34,9 @@ def needs(config: Config) -> list[PublishedFile]:
     tables = [(f"cell.networks.{name}", network) for name, network in cell.networks.items()]
     tables += [(f"cell.similarity.sources.{name}.sets", source.sets) for name, source in sources.items() if source.sets]
     found += [named_table(table, key).file for key, table in tables if table.source and not table.path]
-    for part in source.union.parts if source.name == "union" else [source]:
-        if part.name in LABORATORIES:
-            found += [table.file for table in chosen_tables(part.name, part.laboratory.tables)]
+    found += [
+        file for part in config.data.source.parts if part.name in LABORATORIES for file in LABORATORIES[part.name].files
+    ]
     known = published()
     found += [known[value] for value in strings(asdict(config)) if value in known]
     return _once([*found, *(known[of.not_within].whole for of in cell.networks.values() if of.not_within in known)])

@@ -12,8 +12,8 @@ import numpy as np
 from dglcell.checks import STRONGEST
 from dglcell.data.changes import WITHIN_CELL, split_activity
 from dglcell.data.columns import MEDIUM
-from dglcell.data.sources.config import DECIMALS, CsvConfig
-from dglcell.data.sources.guides import BASES, GuideConfig
+from dglcell.data.sources.config import DECIMALS, CsvConfig, GuideConfig
+from dglcell.data.sources.csv_table import BASES
 from dglcell.data.sources.text_table import refuse_lost
 from dglcell.data.table import MISSING, Rows, read_numbers
 from dglcell.errors import DataError, count, listing

@@ -16,7 +16,7 @@ from dglcell.config.experiment import Config
 from dglcell.config.read import BASES, as_plain_text, load_config
 from dglcell.data.columns import COVARIATE
 from dglcell.data.sources import SourceConfig, load_source
-from dglcell.data.sources.guides import MISMATCH
+from dglcell.data.sources.csv_table import MISMATCH
 from dglcell.data.strains import Strains
 from dglcell.errors import count, listing
 from dglcell.files.atomic import atomic_file

@@ -15,7 +15,7 @@ from dglcell.baselines.simple import not_fitness_like
 from dglcell.config.read import BASES
 from dglcell.data.columns import MEDIUM
 from dglcell.data.config import NONE
-from dglcell.data.sources.guides import MISMATCH
+from dglcell.data.sources.csv_table import MISMATCH
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, count, listing
 from dglcell.graph.cell_graph import CellGraph

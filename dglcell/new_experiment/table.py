@@ -12,9 +12,7 @@ import numpy as np
 
 from dglcell.data.columns import MEDIUM
 from dglcell.data.sources.config import CsvConfig
-from dglcell.data.sources.csv_table import Measured, find_measured
-from dglcell.data.sources.guides import MISMATCH
-from dglcell.data.sources.replicates import strain_numbers
+from dglcell.data.sources.csv_table import MISMATCH, Measured, find_measured, strain_numbers
 from dglcell.data.sources.text_table import read_rows
 from dglcell.data.table import Issue, IssuesError, Rows, by_text, describe_issues, read_numbers
 from dglcell.errors import ConfigError, DataError, count, listing

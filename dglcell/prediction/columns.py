@@ -23,7 +23,7 @@ from dglcell.data.changes import (
     read_changes,
 )
 from dglcell.data.sources.config import CsvConfig
-from dglcell.data.sources.guides import SITE
+from dglcell.data.sources.csv_table import SITE
 from dglcell.data.sources.text_table import read_rows
 from dglcell.data.strains import Strains
 from dglcell.data.table import STRAINS, IssuesError, Rows

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from dglcell.data.changes import number_of
 from dglcell.data.columns import COVARIATE, Column
 from dglcell.data.sources import Computed, cache_folder
-from dglcell.data.sources.config import CsvConfig
-from dglcell.data.sources.guides import SITE, GuideConfig
+from dglcell.data.sources.config import CsvConfig, GuideConfig
+from dglcell.data.sources.csv_table import SITE, guide_covariates
 from dglcell.data.sources.source import Work
 from dglcell.data.strains import Strains
 from dglcell.data.table import Issue, Rows, in_one_line
@@ -129,7 +129,7 @@ def _of_guides(seen: Seen, guides: GuideConfig | None, rows: Rows) -> dict[str, 
         return {}
     known = {*seen.get(SITE, ())}
     try:
-        found = guides.covariates(rows.frame[guides.columns].to_numpy().tolist(), rows.title, seen.get(SITE, ()))
+        found = guide_covariates(guides, rows, seen.get(SITE, ()))
     except DataError as error:
         raise GenotypeError(str(error)) from error
     columns: dict[str, Sequence[object]] = {name: values.tolist() for name, values in found.items() if name in seen}

@@ -14,7 +14,7 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from dglcell.config.experiment import KINDS, Config
-from dglcell.data.sources.union import PartConfig
+from dglcell.data.sources import PartConfig
 from dglcell.graph.catalogue import NetworkConfig
 from site_extension.markdown import code, table
 

@@ -25,8 +25,7 @@ PART = (
 
 def source_names(config: Config) -> list[str]:
     """Laboratory screens that the experiment reads."""
-    source = config.data.source
-    names = [part.name for part in source.union.parts] if source.name == "union" else [source.name]
+    names = [part.name for part in config.data.source.parts]
     return [name for name in dict.fromkeys(names) if name in LABORATORIES]
 
 
@@ -66,9 +65,7 @@ def data(config: Config) -> str:
     items = []
     for name in source_names(config):
         screen = LABORATORIES[name]
-        tables = config.data.source.laboratory.tables or list(screen.tables)
-        whole = [screen.tables[key].file for key in tables if key in screen.tables]
-        files = [file for table in whole for file in (table.part, table, *table.copies) if file is not None]
+        files = [file for table in screen.files for file in (table.part, table, *table.copies) if file is not None]
         first = screen.files[0]
         items.append(_item(f"Strains {code(name)}", screen.description, first.citation, first.licence, files))
     if config.data.source.name == "insilico":

@@ -17,12 +17,12 @@ from dglcell.data.columns import COVARIATE, PHENOTYPE, ROW, Column, columns_of
 from dglcell.data.config import SplitConfig
 from dglcell.data.partition import gene_set_keys, strain_keys
 from dglcell.data.sources import SourceConfig, load_source
-from dglcell.data.sources.config import CsvConfig
-from dglcell.data.sources.guides import GuideConfig, guide_covariates
-from dglcell.data.sources.replicates import joined
+from dglcell.data.sources.config import CsvConfig, GuideConfig
+from dglcell.data.sources.csv_table import guide_covariates, joined
 from dglcell.data.split import make_split
 from dglcell.data.store import Store, build_store
 from dglcell.data.strains import Strains
+from dglcell.data.table import Rows
 from dglcell.errors import ConfigError, DataError, GenotypeError
 from tests.data.strain_tables import assert_same_strains, random_table, table_of, with_columns
 
@@ -214,27 +214,31 @@ def test_a_table_with_a_column_for_each_medium(tmp_path: Path) -> None:
         read(tmp_path, rows, header, **{**wide, "phenotypes": {"growth": "glc"}}, by_medium=by_medium)
 
 
+def guides_of(*sequences: str, series: str = "1") -> Rows:
+    frame = pd.DataFrame({"guide": sequences, "gene": "a", "series": series})
+    return Rows("t.csv", frame, np.arange(len(frame)))
+
+
 def test_mismatches_of_guides(tmp_path: Path) -> None:
     rows = "a,1,ACGT,0.1\na,1,ACGA,0.5\na,1,TCGT,0.4\na,2,GGGG,0.2\n,,,1.0\n"
     wide: dict[str, object] = {"genes": ["gene"], "activities": [], "covariates": {}}
-    strains = read(
-        tmp_path, rows, "gene,series,guide,growth\n", **wide, guides=GuideConfig("guide", ["gene", "series"])
-    )
+    guides = GuideConfig("guide", ["gene", "series"])
+    strains = read(tmp_path, rows, "gene,series,guide,growth\n", **wide, guides=guides)
     assert strains.covariates["site"] == ("a 1 ACGT", "a 2 GGGG", "none")
-    alone = guide_covariates(["ACGA"], ["a 1"], "t.csv", strains.covariates["site"])
+    alone = guide_covariates(guides, guides_of("ACGA"), strains.covariates["site"])
     assert alone["site"].tolist() == ["a 1 ACGT"]
     assert [float(alone[f"mismatch_{place}"][0]) for place in (4, 3, 2, 1)] == [0, 0, 0, 1]
     table = np.stack([strains.of_kind(COVARIATE)[f"mismatch_{place}"] for place in (4, 3, 2, 1)], axis=1)
     assert table.tolist() == [[0] * 4, [0, 0, 0, 1], [1, 0, 0, 0], [0] * 4, [0] * 4]
-    with_distance = GuideConfig("guide", ["gene", "series"], "series")
+    with_distance = replace(guides, distance="series")
     far = read(tmp_path, rows, "gene,series,guide,growth\n", **wide, guides=with_distance)
     assert far.of_kind(COVARIATE)["distance"].tolist() == [1, 1, 1, 2, 0]
     far_off = r"a guide has no distance\n  got:      'near'\n  expected: a number, or an empty cell"
     with pytest.raises(DataError, match=far_off):
-        with_distance.covariates([["ACGT", "near", "a", "1"]], "t.csv")
+        guide_covariates(with_distance, guides_of("ACGT", series="near"))
     for sequence, got in (("ACGX", "'ACGX'"), ("ACG", "lengths 3, 4")):
         with pytest.raises(DataError, match=rf"sequences of guides cannot be compared\n  got:      {got}"):
-            guide_covariates(["ACGT", sequence], ["s", "s"], "t.csv")
+            guide_covariates(guides, guides_of("ACGT", sequence))
 
 
 @given(rows=st.lists(st.integers(0, 29), min_size=1, max_size=12), fillers=st.integers(0, 5))

@@ -61,7 +61,7 @@ def test_a_table_of_replicates_has_a_ceiling(tmp_path: Path) -> None:
     rows = [f"{gene.id},{value:.4f}" for gene, both in zip(genes, drawn, strict=True) for value in both]
     (tmp_path / "table.csv").write_text("\n".join(["gene,growth", *rows, ""]))
     file = tmp_path / "own.yaml"
-    table = "{path: table.csv, genes: [gene], phenotypes: {growth: growth}, replicates: mean}"
+    table = "{path: table.csv, genes: [gene], phenotypes: {growth: growth}}"
     file.write_text(f"cell: {{model: textbook}}\ndata: {{source: {{name: csv, csv: {table}}}}}\n")
     config = load_config(file, [f"paths.raw={tmp_path}", f"paths.data={tmp_path / 'data'}"])
     prepared = prepare(config, command="test")

@@ -1,4 +1,4 @@
-"""Load strains from data sources, and add columns that simulators compute.
+"""Load strains from data sources.
 
 Each source is imported when it is used, so that none needs what another needs.
 """
@@ -6,26 +6,34 @@ Each source is imported when it is used, so that none needs what another needs.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dglcell.checks import read_section
-from dglcell.data.columns import COMPUTED, covariate_columns
-from dglcell.data.sources.config import CsvConfig, FbaConfig, InSilicoConfig, LaboratoryConfig
-from dglcell.data.sources.laboratory import LABORATORIES, check_choices
-from dglcell.data.sources.replicates import merge_replicates
-from dglcell.data.sources.source import Simulator, Source, SourceOptions, Work
-from dglcell.data.sources.union import UnionConfig, load_union, measure
+from dglcell.checks import check_values, read_section
+from dglcell.data.columns import P_VALUE, Provenance
+from dglcell.data.sources.config import CsvConfig, InSilicoConfig, LaboratoryConfig
+from dglcell.data.sources.csv_table import counted, joined, keep, measure_csv, merge_replicates, strain_numbers
+from dglcell.data.sources.laboratory import LABORATORIES, check_choices, measure_laboratory
+from dglcell.data.sources.source import (
+    Computed,
+    ComputedConfig,
+    Simulator,
+    Source,
+    SourceOptions,
+    Work,
+    cache_folder,
+    shaping,
+)
 from dglcell.data.strains import Strains
-from dglcell.errors import ConfigError, DataError, GraphError, did_you_mean
-from dglcell.files.atomic import find_raw, sha256_file, user_cache
+from dglcell.errors import ConfigError, DataError, did_you_mean, listing
+from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.catalogue import MODELS
-from dglcell.graph.cell import CellConfig
 from dglcell.graph.model_files import SHIPPED
 from dglcell.plugins import FORM, find_class, installed_names
 from dglcell.published.file import download_size
@@ -36,6 +44,7 @@ __all__ = [
     "CsvConfig",
     "InSilicoConfig",
     "LaboratoryConfig",
+    "PartConfig",
     "Simulator",
     "Source",
     "SourceConfig",
@@ -49,8 +58,60 @@ __all__ = [
     "source_files",
 ]
 
-SECTIONS = ("insilico", "csv", "union")
+CSV, SECTIONS = "csv", ("insilico", "csv", "union")
 """Sources that are no laboratory screens; each is a section of `SourceConfig`."""
+
+
+@dataclass
+class PartConfig:
+    """Configure one source of a union."""
+
+    name: str = ""  # `csv`, or the name of a laboratory screen
+    csv: CsvConfig = field(default_factory=CsvConfig)  # options of your own table
+    laboratory: LaboratoryConfig = field(default_factory=LaboratoryConfig)  # options of a laboratory screen
+    #: phenotype of the source → its name in the union. Parts with the same name measure one phenotype; a part with
+    #: another name gets its own output in the model.
+    phenotypes: dict[str, str] = field(default_factory=dict)
+
+    def validate(self, where: str) -> None:
+        """Check the options of the source, in the section ``where``.
+
+        Raises:
+            ConfigError: the source is unknown, or an option is wrong.
+        """
+        if self.name == CSV:
+            self.csv.validate(f"{where}.csv")
+        elif self.name in LABORATORIES:
+            check_choices(self.name, self.laboratory, f"{where}.laboratory")
+        else:
+            what, expected = f"`{where}.name` is no source that can be part of a union", ", ".join((CSV, *LABORATORIES))
+            raise ConfigError(what, got=f"'{self.name}'", expected=f"one of {expected}")
+
+    def measure(self, raw: str | None) -> Strains:
+        """Read the rows of the source, with the phenotypes' names in the union."""
+        read = measure_csv(self.csv, raw) if self.name == CSV else measure_laboratory(self.name, self.laboratory, raw)
+        return _renamed(read, self.phenotypes)
+
+
+@dataclass
+class UnionConfig:
+    """Configure a union: strains of several sources together, with genes matched by systematic name."""
+
+    parts: list[PartConfig] = field(default_factory=list)  # the sources, in order
+
+    def validate(self) -> None:
+        """Check the parts, each as if it were alone.
+
+        Raises:
+            ConfigError: there are fewer than two parts, or an option of one is wrong.
+        """
+        key = "data.source.union"
+        check_values(self, key)
+        if len(self.parts) < 2:
+            expected = "2 or more, e.g. [{name: kuzmin2018}, {name: kuzmin2020}]"
+            raise ConfigError(f"`{key}.parts` names too few sources", got=len(self.parts), expected=expected)
+        for number, part in enumerate(self.parts):
+            part.validate(f"{key}.parts[{number}]")
 
 
 @dataclass
@@ -85,7 +146,15 @@ class SourceConfig:
     def shaping(self) -> dict[str, Any]:
         """Return the options in use, as plain containers, without those that change no strain."""
         own = self.own()
-        return _shaping(own.config if own else getattr(self, self.name, self.laboratory))
+        return shaping(own.config if own else getattr(self, self.name, self.laboratory))
+
+    @property
+    def parts(self) -> list[PartConfig]:
+        """Return the tables and laboratory screens that are read; none of other sources."""
+        if self.name == "union":
+            return self.union.parts
+        is_one = self.name == CSV or self.name in LABORATORIES
+        return [PartConfig(self.name, self.csv, self.laboratory)] if is_one else []
 
     def own(self) -> Source | None:
         """Make the source, where it is a class of the user's own.
@@ -99,16 +168,10 @@ class SourceConfig:
         kind: type[Source] | None = find_class("source", self.name)
         if kind is None:
             known = (*known, *installed_names("source"))
-            expected, do = (
-                f"one of {', '.join(known)}, or {FORM}",
-                did_you_mean(self.name, known, "see `dglcell data list`"),
-            )
+            do = did_you_mean(self.name, known, "see `dglcell data list`")
+            expected = f"one of {', '.join(known)}, or {FORM}"
             raise ConfigError(f"no data source is called '{self.name}'", expected=expected, do=do)
         return kind(read_section(kind.Config, self.options or {}, "data.source.options"))
-
-
-def _shaping(options: Any) -> dict[str, Any]:
-    return {name: value for name, value in asdict(options).items() if name != "processes"}
 
 
 def load_source(config: SourceConfig, raw: str | None = None) -> Strains:
@@ -126,21 +189,15 @@ def load_source(config: SourceConfig, raw: str | None = None) -> Strains:
     config.validate()
     if (own := config.own()) is not None:
         table = own.load(raw)
-        files = {**table.provenance.files, **{path.name: sha256_file(path) for path in _files_of(own, raw)}}
+        files = {**table.provenance.files, **{path.name: sha256_file(path) for path in source_files(config, raw)}}
         about = replace(table.provenance, source=config.name, parameters=config.shaping, files=files)
         return replace(table, provenance=about)
     if config.name == "insilico":
         from dglcell.data.sources.insilico import load_insilico  # needs the solver
 
         return load_insilico(config.insilico, raw)
-    if config.name == "union":
-        return load_union(config.union, raw)
-    rows = measure(config.name, config.csv, config.laboratory, raw)
-    return merge_replicates(rows, (config.csv if config.name == "csv" else config.laboratory).replicates)
-
-
-def _files_of(source: Source, raw: str | None) -> list[Path]:
-    return [Path(inspect.getfile(type(source))), *source.files(raw)]
+    parts = [part.measure(raw) for part in config.parts]
+    return merge_replicates(_union(parts) if config.name == "union" else parts[0])
 
 
 def source_files(config: SourceConfig, raw: str | None = None) -> list[Path]:
@@ -149,11 +206,9 @@ def source_files(config: SourceConfig, raw: str | None = None) -> list[Path]:
     Published screens and models of the catalogue are checked against their sha256 when they are read, and shipped
     models come with cobra.
     """
-    own = config.own()
-    if own is not None:
-        return _files_of(own, raw)
-    tables = [part.csv for part in config.union.parts if part.name == "csv"] if config.name == "union" else []
-    tables += [config.csv] if config.name == "csv" else []
+    if (own := config.own()) is not None:
+        return [Path(inspect.getfile(type(own))), *own.files(raw)]
+    tables = [part.csv for part in config.parts if part.name == CSV]
     paths = [path for table in tables for path in (table.path, table.aliases)]
     if config.name == "insilico" and config.insilico.model not in {*SHIPPED, *MODELS}:
         paths = [config.insilico.model]
@@ -162,6 +217,82 @@ def source_files(config: SourceConfig, raw: str | None = None) -> list[Path]:
         with suppress(DataError):
             found.append(find_raw(path, raw))
     return found
+
+
+# A union of the rows of several sources.
+
+
+def _union(parts: Sequence[Strains]) -> Strains:
+    """Return the rows of several sources as those of one.
+
+    A row that another part lists with the same genes and the same numbers, p-value included, is one measurement and
+    counts once. What else several parts say of a strain is treated like replicates.
+    """
+    rows = joined(parts).with_(provenance=_provenance(parts))
+    part_of = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    keys = strain_numbers(rows)
+    first_part = part_of[np.unique(keys, return_index=True)[1]]  # rows are in the order of their parts
+    shared = np.bincount(keys[part_of != first_part[keys]], minlength=len(first_part)) > 0
+    copies = _listed_before(rows, keys, part_of, shared)
+    rows = counted(rows, strains_in_several_parts=int(shared.sum()))
+    return keep(rows, ~copies, rows_identical_in_another_part=int(copies.sum()))
+
+
+def _renamed(rows: Strains, names: Mapping[str, str]) -> Strains:
+    if not names:
+        return rows
+    where = f"`data.source.union.parts`: {rows.provenance.source}"
+    if unknown := [name for name in names if name not in rows.phenotypes]:
+        raise DataError(f"{where} has no phenotype to rename", got=listing(unknown), expected=listing(rows.phenotypes))
+    renamed = [names.get(name, name) for name in rows.phenotypes]
+    if len(set(renamed)) < len(renamed):
+        do = "choose other names under `phenotypes` of this part"
+        raise DataError(f"{where} would have two phenotypes of one name", got=listing(renamed), do=do)
+    parameters = {**rows.provenance.parameters, "phenotypes": dict(names)}
+    return rows.with_(
+        columns={of._replace(name=names.get(of.name, of.name)): values for of, values in rows.columns.items()},
+        units={names.get(name, name): unit for name, unit in rows.units.items()},
+        provenance=replace(rows.provenance, parameters=parameters),
+    )
+
+
+def _provenance(parts: Sequence[Strains]) -> Provenance:
+    """Say where all parts come from; counts of a part bear its number, from 1, and name."""
+    sources = [part.provenance for part in parts]
+    counts = {
+        f"part_{number}_{source.source}_{what}": count
+        for number, source in enumerate(sources, start=1)
+        for what, count in source.counts.items()
+    }
+    return Provenance(
+        source="union",
+        description="Union of " + ", ".join(source.source for source in sources),
+        citation="; ".join(dict.fromkeys(source.citation for source in sources if source.citation)),
+        licence="; ".join(dict.fromkeys(f"{source.source}: {source.licence or 'yours'}" for source in sources)),
+        urls=tuple(dict.fromkeys(url for source in sources for url in source.urls)),
+        files={name: sha256 for source in sources for name, sha256 in source.files.items()},
+        counts={"rows": sum(map(len, parts)), **counts},
+        parameters={"parts": [{"name": source.source, **source.parameters} for source in sources]},
+    )
+
+
+def _listed_before(
+    rows: Strains, keys: NDArray[np.int64], part_of: NDArray[np.int64], shared: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Return which rows an earlier part lists too, [R]."""
+    import pandas as pd
+
+    copies = np.zeros(len(rows), dtype=bool)
+    if not rows.of_kind(P_VALUE):
+        return copies
+    candidates = np.flatnonzero(shared[keys])
+    frame = pd.DataFrame({i: column[candidates] for i, column in enumerate([keys, *rows.columns.values()])})
+    within = frame.assign(part=part_of[candidates]).duplicated()
+    copies[candidates] = (frame.duplicated() & ~within).to_numpy()
+    return copies
+
+
+# What there is.
 
 
 @dataclass(frozen=True)
@@ -200,98 +331,3 @@ def list_sources(raw: str | None = None) -> list[SourceInfo]:
         here, bytes_ = all(file.is_here(raw) for file in files), None if to_fetch is None else download_size(to_fetch)
         found.append(SourceInfo(name, *about, here, bytes_))
     return found
-
-
-# Columns that simulators compute for strains: flux balance analysis, and classes of one's own.
-
-
-@dataclass
-class ComputedConfig:
-    """Choose a class of your own that computes a column."""
-
-    kind: str = ""  # `MODULE:CLASS`, derived from `dglcell.Simulator`
-    options: dict[str, Any] = field(default_factory=dict)  # options of the class
-
-    def simulator(self, key: str) -> Simulator:
-        """Make the simulator.
-
-        Args:
-            key: dotted key of this section, for messages.
-
-        Raises:
-            ConfigError: the class or an option is wrong.
-        """
-        kind: type[Simulator] | None = find_class("simulator", self.kind)
-        if kind is None:
-            raise ConfigError(f"`{key}.kind` names no simulator", got=f"'{self.kind}'", expected=FORM)
-        return kind(read_section(kind.Config, self.options, f"{key}.options"))
-
-
-@dataclass(frozen=True)
-class Computed:
-    """Hold the simulators of an experiment, by the names of their columns, and add these columns to strains."""
-
-    simulators: Mapping[str, Simulator] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, fba: FbaConfig | None, own: Mapping[str, ComputedConfig], cell: CellConfig) -> Computed:
-        """Make the simulators of `data.fba` and `data.computed`.
-
-        Raises:
-            ConfigError: there is no metabolic model, or a class is wrong.
-        """
-        made: dict[str, Simulator] = {}
-        if fba is not None:
-            from dglcell.data.sources.growth import FbaGrowth  # needs the solver
-
-            model, media = fba.model or cell.model, cell.media if fba.media is None else fba.media
-            if model is None:
-                got, do = "`data.fba.model: null` and `cell.model: null`", "name one, e.g. `data.fba.model: iJO1366`"
-                raise ConfigError("`data.fba` needs a metabolic model", got=got, do=do)
-            made[fba.name] = FbaGrowth(replace(fba, model=model, media=media))
-        return cls(made | {name: one.simulator(f"data.computed.{name}") for name, one in own.items()})
-
-    @property
-    def shaping(self) -> dict[str, Any]:
-        """Return what the columns depend on, as plain containers."""
-        return {
-            name: {"simulator": type(one).__name__, **_shaping(one.config)} for name, one in self.simulators.items()
-        }
-
-    def files(self, raw: str | None) -> list[Path]:
-        """Return the files that the columns are made from, as far as they are here, with those of users' classes."""
-        found = []
-        for one in self.simulators.values():
-            with suppress(DataError, GraphError):
-                found += one.files(raw)
-            if not type(one).__module__.startswith("dglcell."):
-                found.append(Path(inspect.getfile(type(one))))
-        return found
-
-    def add(self, strains: Strains, work: Work) -> Strains:
-        """Return strains with the columns, and say in their provenance how these were made.
-
-        Raises:
-            DataError: the strains have such a column already, or it is no finite number of each strain.
-        """
-        if not self.simulators:
-            return strains
-        columns = {}
-        for name, simulator in self.simulators.items():
-            if any(column.name == name for column in strains.columns):
-                what = f"the strains have a column '{name}', so that none of this name can be computed"
-                raise DataError(what, do="give the computed column another name, e.g. `data.fba.name: fba`")
-            columns[name] = np.asarray(simulator.compute(strains, work), dtype=np.float32)
-            if columns[name].shape != (len(strains),):
-                what = f"`data.computed.{name}`: the class computes something other than a number for each strain"
-                raise DataError(what, got=f"shape {columns[name].shape}", expected=f"({len(strains)},)")
-        files = {path.name: sha256_file(path) for path in self.files(work.raw)}
-        before = strains.provenance
-        parameters = {**before.parameters, COMPUTED: self.shaping}
-        provenance = replace(before, files={**before.files, **files}, parameters=parameters)
-        return strains.with_(columns={**strains.columns, **covariate_columns(columns)}, provenance=provenance)
-
-
-def cache_folder(data: str | Path) -> Path:
-    """Return the folder for what simulators compute: inside that of stores, or the user's where there is none."""
-    return Path(data) / "computed" if Path(data).is_dir() else user_cache("computed")

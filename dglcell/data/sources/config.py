@@ -7,14 +7,39 @@ from typing import Annotated
 
 from dglcell.checks import LARGEST_INTEGER, LEAST_ACTIVITY, Rule, Seed, Workers, check_values, must, one_of, positive
 from dglcell.data.columns import MEDIUM
-from dglcell.data.sources.guides import GuideConfig
 from dglcell.errors import ConfigError, listing
 from dglcell.graph.metabolism import MediaChanges, check_media
 
 DECIMALS = (".", ",")
 Missing = Annotated[str, one_of("refuse", "drop")]
-Replicates = Annotated[str, one_of("mean", "refuse")]
 Decimal = Annotated[str, one_of(*DECIMALS)]
+
+
+@dataclass
+class GuideConfig:
+    """Configure the features of CRISPRi guides, which become covariates of strains.
+
+    A covariate ``site`` says where a guide binds, by the names of columns and the sequence there; ``mismatch_20`` to
+    ``mismatch_1`` say where the guide does not match it, by the distance to the PAM. Guides of one site are one guide
+    with mismatches, so that the most frequent base at each position is taken for that of the site; where there are few
+    guides, a mismatch cannot be told. A table to predict is read with the sites of the training.
+    """
+
+    #: column of sequences without the PAM, from the end that is far from it; empty where there is no guide
+    sequence: str = ""
+    site: list[str] = field(default_factory=list)  # columns that together name the place that a guide binds
+    #: column of numbers that say how far from the start of the gene this is, which becomes the covariate ``distance``;
+    #: none if empty. Cells of guides that bind no gene are empty.
+    distance: str = ""
+    #: whether the columns of ``site`` leave open which place a guide binds. Guides that differ at up to a quarter of
+    #: their positions then bind one place, and each place is a site of its own. In a table to predict, a guide binds a
+    #: place of the training that it matches at half of its positions or more.
+    places_by_sequence: bool = False
+
+    @property
+    def columns(self) -> list[str]:
+        """Return all columns."""
+        return [self.sequence, *([self.distance] if self.distance else []), *self.site]
 
 
 @dataclass
@@ -38,8 +63,6 @@ class CsvConfig:
     #: the wild type
     ignore_genes: list[str] = field(default_factory=list)
     missing: Missing = "refuse"  #: what to do with rows without any phenotype: ``refuse`` or ``drop``
-    #: what to do with rows of the same genes: ``mean`` (with their standard deviation), or ``refuse``
-    replicates: Replicates = "mean"
     #: cells that mean "not measured"; empty cells, NA, N/A and NaN always do
     na_values: list[str] = field(default_factory=lambda: ["", "NA", "NaN", "nan"])
     decimal: Decimal = "."  #: a point or a comma, the mark in numbers such as 0,85
@@ -69,11 +92,12 @@ class CsvConfig:
             ConfigError: a key of the section ``where`` is missing or wrong.
         """
         check_values(self, where)
-        needed = [("path", self.path, "strains.csv")]
-        needed += [] if self.has_covariates else [("genes", ", ".join(self.genes), "[gene_1, gene_2]")]
-        needed += [] if self.by_medium else [("phenotypes", ", ".join(self.phenotypes), "{fitness: fitness}")]
-        for key, value, example in needed:
-            if not value:
+        for key, is_there, example in (
+            ("path", self.path, "strains.csv"),
+            ("genes", self.genes or self.has_covariates, "[gene_1, gene_2]"),
+            ("phenotypes", self.phenotypes or self.by_medium, "{fitness: fitness}"),
+        ):
+            if not is_there:
                 raise ConfigError(f"the CSV source needs `{where}.{key}`", do=f"set e.g. `{where}.{key}: {example}`")
         if self.activities and len(self.activities) != len(self.genes):
             got, expected = listing(self.activities), f"a column for each of {listing(self.genes)}"
@@ -97,23 +121,13 @@ class CsvConfig:
                 raise ConfigError(what, got=listing(stray), expected=listing(sorted(measured)))
 
 
-LONGEST_SOLVE = 1_000_000
-"""Seconds of the longest time limit, because GLPK counts milliseconds in 32 bits."""
-
-
-MOST_ACTIVITIES = 100
-"""Most activities of a screen."""
-
-
-def less_than(limit: float) -> Rule:
-    """Require that numbers are smaller than this."""
-    return must(lambda number: number < limit, "is too large", f"less than {limit}")
+Tolerance = Annotated[float, positive(), must(lambda number: number < 1, "is too large", "less than 1")]
 
 
 def check_screened(key: str, activities: list[float]) -> None:
     """Refuse activities that flux balance analysis has no bounds for, those that are listed twice, and too many."""
-    if len(activities) > MOST_ACTIVITIES:
-        raise ConfigError(f"`{key}` lists too many", got=len(activities), expected=f"at most {MOST_ACTIVITIES}")
+    if len(activities) > 100:
+        raise ConfigError(f"`{key}` lists too many", got=len(activities), expected="at most 100")
     for number, activity in enumerate(activities):
         if activity != 0 and not LEAST_ACTIVITY <= activity <= 1:
             expected = f"0 for a deletion, or {LEAST_ACTIVITY:g} to 1, the wild type"
@@ -143,9 +157,7 @@ class InSilicoConfig:
     pairs: Amount = "all"  #: ``all``, ``none`` or a number to sample
     triples: Amount = "all"  #: ``all``, ``none`` or a number to sample
     seed: Seed = 0  #: seed of every random choice
-    tolerance: Annotated[float, positive(), less_than(1)] = 1e-9  #: tolerance of the solver; yeast-GEM needs 1e-9
-    #: seconds for one linear program; a strain that needs longer has no fitness
-    time_limit: Annotated[float, positive(), less_than(LONGEST_SOLVE)] = 60.0
+    tolerance: Tolerance = 1e-9  #: tolerance of the solver; yeast-GEM needs 1e-9
     #: number of processes; 0: one for each CPU. The result does not depend on it.
     processes: Workers = 0
     #: every single gene is screened at each of these activities from 0, the deletion, to 1, the wild type, and every
@@ -190,9 +202,7 @@ class FbaConfig:
     uptakes: MediaChanges = field(default_factory=dict)
     #: name of the covariate
     name: Annotated[str, must(lambda name: bool(name.strip()), "is empty", "a name for the column")] = "fba_growth"
-    tolerance: Annotated[float, positive(), less_than(1)] = 1e-9  #: tolerance of the solver; yeast-GEM needs 1e-9
-    #: seconds for one linear program; a strain that needs longer has the growth of the wild type
-    time_limit: Annotated[float, positive(), less_than(LONGEST_SOLVE)] = 60.0
+    tolerance: Tolerance = 1e-9  #: tolerance of the solver; yeast-GEM needs 1e-9
     #: number of processes; 0: one for each CPU. The result does not depend on it.
     processes: Workers = 0
 
@@ -210,20 +220,18 @@ DIGENIC, TRIGENIC = "digenic", "trigenic"
 
 @dataclass
 class LaboratoryConfig:
-    """Configure which rows of a laboratory screen are used, and how they become strains.
+    """Configure which rows of a laboratory screen are used."""
 
-    A key is refused if the file of the screen has no data for it (`check_choices`).
-    """
-
-    #: tables of the publication to read, e.g. ``[S1, S3]`` or ``[NxN]``; empty: all.
-    tables: list[str] = field(default_factory=list)
-    #: column of the file → value; rows with other values are left out
+    #: column of the file → value; rows with other values are left out. Tables of crosses have ``array_type``.
     where: dict[str, str] = field(default_factory=dict)
     #: only ``digenic`` or ``trigenic`` rows; null: both
     kind: Annotated[str | None, one_of(None, DIGENIC, TRIGENIC)] = None
-    temperature: Annotated[int | None, one_of(None, 26, 30)] = None  #: only rows measured at 26 or 30 °C; null: both
     #: leave out rows with an allele that is not a deletion (temperature-sensitive, DAmP, suppressor). A deletion strain
     #: that carries a mapped suppressor counts as a deletion.
     deletions_only: bool = False
     missing: Missing = "refuse"  #: what to do with rows without a phenotype: ``refuse`` or ``drop``
-    replicates: Replicates = "mean"  #: what to do with rows of the same genes: ``mean`` or ``refuse``
+
+    @property
+    def chosen(self) -> dict[str, str]:
+        """Return column → value of the rows that are asked for."""
+        return {**self.where, **({} if self.kind is None else {"kind": self.kind})}

@@ -1,18 +1,29 @@
-"""Read strain tables from text files with a header, one row per strain."""
+"""Read the rows of a table of strains, join the rows of tables, and merge several measurements of one strain."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.changes import Changes, read_changes
-from dglcell.data.columns import MEDIUM, Provenance, columns_of, covariate_columns
-from dglcell.data.sources.config import CsvConfig
-from dglcell.data.sources.replicates import REFUSE, genes_of, strain_numbers
+from dglcell.data.columns import (
+    COVARIATE,
+    MEDIUM,
+    P_VALUE,
+    SD,
+    Array,
+    Column,
+    Provenance,
+    columns_of,
+    covariate_columns,
+    translated,
+)
+from dglcell.data.sources.config import CsvConfig, GuideConfig
 from dglcell.data.sources.text_table import read_rows, refuse_lost
 from dglcell.data.strains import Strains
 from dglcell.data.table import Issue, IssuesError, Numbers, Rows, by_text, in_one_line, number_issues, read_numbers
@@ -114,17 +125,7 @@ def find_measured(rows: Rows, config: CsvConfig, aliases: AliasTable, genes: Voc
     units = {name: config.units.get(name, "") for name in phenotypes}
     of = changes.names, changes.genes, changes.offsets, found, units, Provenance("csv", counts=counts)
     strains = Strains(*of, changes.activities)
-    issues = [*issues, *of_p_values, *of_sds, *changes.issues, *unclear]
-    if config.replicates == REFUSE:
-        same = by_text((str(number), row) for row, number in enumerate(strain_numbers(strains).tolist())).values()
-        said = by_text(
-            (f"{genes_of(strains, where[0]) or 'the wild type'} is listed {len(where)} times", row)
-            for where in same
-            if len(where) > 1
-            for row in where
-        )
-        issues += rows.issues(said, "set `replicates: mean`", kind="strain that is listed again")
-    return Measured(rows, strains, changes, issues)
+    return Measured(rows, strains, changes, [*issues, *of_p_values, *of_sds, *changes.issues, *unclear])
 
 
 def _in_each_medium(rows: Rows, config: CsvConfig) -> tuple[Rows, CsvConfig]:
@@ -181,8 +182,9 @@ def _covariates(rows: Rows, config: CsvConfig) -> tuple[dict[str, NDArray[Any]],
         texts_of_rows = cells.mask(missing, "missing").to_numpy(dtype=str)
         found[name] = np.nan_to_num(numbers) if np.isfinite(numbers[~missing]).all() else texts_of_rows
     if config.guides is not None:
-        written = zip(*(rows.column(column, "guides") for column in config.guides.columns), strict=True)
-        found |= config.guides.covariates(list(written), rows.file)
+        for column in config.guides.columns:
+            rows.column(column, "guides")
+        found |= guide_covariates(config.guides, rows)
     return found, issues
 
 
@@ -197,3 +199,247 @@ def _numbers(
         issues += number_issues(rows, column, values, bad, config.decimal)
         numbers[name], wrong = np.where(bad, np.nan, values), wrong | bad
     return numbers, wrong, issues
+
+
+# CRISPRi guides, whose mismatches say how strongly they repress a gene.
+
+
+SITE, MISMATCH, DISTANCE = "site", "mismatch", "distance"
+"""Covariates of a guide: where it binds, where it mismatches, and how far from the start of the gene that is."""
+
+BASES = "ACGT"
+
+NO_SITE = "none"
+
+FEW, HALF = 0.25, 0.5
+"""Shares of the positions at which guides of one place differ from the next, and from a place that is known; sequences
+by chance differ at three quarters."""
+
+
+def guide_covariates(config: GuideConfig, rows: Rows, known: Sequence[str] = ()) -> dict[str, NDArray[np.generic]]:
+    """Return the covariates of strains with CRISPRi guides.
+
+    Args:
+        config: columns of the guides, which the table has.
+        rows: the table.
+        known: sites whose sequences are known, as this function returns them.
+
+    Returns:
+        ``site`` → [S] names with sequences, ``mismatch_20`` … ``mismatch_1`` → [S] 0 or 1, and maybe ``distance``.
+
+    Raises:
+        DataError: a sequence has other letters or another length than the others, or a distance is no number.
+    """
+    sites = [" ".join(filter(None, map(str.strip, row))) or NO_SITE for row in rows.frame[config.site].to_numpy()]
+    upper = rows.frame[config.sequence].str.strip().str.upper().tolist()
+    wrong = next((s for s in upper if set(s) - set(BASES)), None)
+    lengths = sorted({len(sequence) for sequence in upper if sequence})
+    if wrong is not None or len(lengths) != 1:
+        got = f"'{wrong}'" if wrong is not None else f"lengths {', '.join(map(str, lengths)) or 'none'}"
+        expected = f"letters {', '.join(BASES)}, and one length for all"
+        raise DataError(f"{rows.title}: sequences of guides cannot be compared", got=got, expected=expected)
+    (length,) = lengths
+    bases = np.array([[BASES.index(base) for base in s] if s else [-1] * length for s in upper], dtype=np.int64)
+    names, site = np.unique(np.asarray(sites, dtype=str), return_inverse=True)
+    references: dict[str, list[list[int]]] = {}
+    for name, _, sequence in (one.rpartition(" ") for one in known if one != NO_SITE):
+        if len(sequence) == length:
+            references.setdefault(name, []).append([BASES.index(base) for base in sequence])
+    matching = np.zeros_like(bases)
+    for number, name in enumerate(names.tolist()):
+        here = np.flatnonzero(site == number)
+        there = np.array(references.get(name, []), dtype=np.int64).reshape(-1, length)
+        matching[here] = _places(bases[here], there, config.places_by_sequence and name != NO_SITE)
+    mismatch = (bases != matching) & (bases >= 0)
+    columns = {f"{MISMATCH}_{length - i}": mismatch[:, i].astype(np.float32) for i in range(length)}
+    places, place = np.unique(np.column_stack([site, matching]), axis=0, return_inverse=True)
+    shown = [
+        NO_SITE if names[number] == NO_SITE else f"{names[number]} {''.join(BASES[i] for i in sequence)}"
+        for number, *sequence in places.tolist()
+    ]
+    columns |= {DISTANCE: _distances(config, rows)} if config.distance else {}
+    return {SITE: np.array(shown)[place.reshape(-1)], **columns}
+
+
+def _places(bases_NL: NDArray[np.int64], known_KL: NDArray[np.int64], apart: bool) -> NDArray[np.int64]:
+    """Return the sequences of the places that the guides of a site bind, [N, L].
+
+    Where there is one place, it has the most frequent bases. Otherwise (``apart``) guides that differ at a few
+    positions bind one place, and so do those between which there is a series of such guides. It is the known one, of
+    ``known_KL``, that a guide of them matches best, if that is at half of the positions or more, and else one with
+    their most frequent bases. Numbers of bases are −1 where there is no guide.
+    """
+    found_NL = np.repeat(known_KL[:1] if len(known_KL) else _most_frequent(bases_NL), len(bases_NL), axis=0)
+    rows = np.flatnonzero(bases_NL[:, 0] >= 0)
+    if not apart or not len(rows):
+        return found_NL
+    from scipy.sparse.csgraph import connected_components
+    from scipy.spatial.distance import cdist
+
+    known = len(known_KL)
+    guides = np.concatenate([known_KL, bases_NL[rows]])
+    differ = cdist(guides, guides, "hamming")
+    places = connected_components(differ <= FEW, directed=False)[1][known:]
+    for place in np.unique(places):
+        members = np.flatnonzero(places == place)
+        nearest = differ[known + members, :known].min(axis=0)
+        near = nearest.min(initial=1) <= HALF
+        found_NL[rows[members]] = known_KL[nearest.argmin()] if near else _most_frequent(guides[known + members])
+    return found_NL
+
+
+def _most_frequent(bases_NL: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the most frequent base at each position, [1, L]; the first in alphabetical order of equal ones."""
+    return np.stack([(bases_NL == base).sum(axis=0) for base in range(len(BASES))]).argmax(axis=0)[None]
+
+
+def _distances(config: GuideConfig, rows: Rows) -> NDArray[np.generic]:
+    """Return how far guides bind from the start of their genes, [S], 0 where they bind none."""
+    cells = rows.frame[config.distance]
+    found, nowhere = read_numbers(cells, ".", ())
+    wrong = ~nowhere & ~(np.abs(found) <= np.finfo(np.float32).max)
+    if wrong.any():
+        got, expected = cells.iloc[int(np.argmax(wrong))], "a number, or an empty cell for a guide that binds no gene"
+        do = "mend the cell, or leave `distance` of `guides` out"
+        raise DataError(f"{rows.title}: a guide has no distance", got=f"'{got}'", expected=expected, do=do)
+    return np.where(nowhere, 0, found).astype(np.float32)
+
+
+# Measurements are strains, too, before replicates are merged: a row each, several of which may have the same genes.
+
+
+def counted(rows: Strains, **counts: int) -> Strains:
+    """Return the rows with more counts in their provenance."""
+    return rows.with_(provenance=replace(rows.provenance, counts={**rows.provenance.counts, **counts}))
+
+
+def keep(rows: Strains, chosen: NDArray[np.bool_], **counts: int) -> Strains:
+    """Return the chosen rows; ``counts`` go into their provenance."""
+    return counted(rows if chosen.all() else rows.take(np.flatnonzero(chosen)), **counts)
+
+
+def strain_numbers(rows: Strains) -> NDArray[np.int64]:
+    """Return a number for each row, [R], equal for rows of the same genes in any order, activities and covariates.
+
+    Strains are numbered by first appearance.
+    """
+    import pandas as pd
+
+    from dglcell.data.partition import strain_keys  # which imports scipy
+
+    return pd.factorize(strain_keys(rows))[0].astype(np.int64, copy=False)
+
+
+def joined(parts: Sequence[Strains]) -> Strains:
+    """Join the strains of ``parts``, one part after the other, with genes and categories matched by name.
+
+    Values are NaN where a part lacks a column.
+
+    Raises:
+        DataError: a part lacks a covariate of another part.
+    """
+    parts = _with_the_same_categories(parts)
+    names = tuple(dict.fromkeys(chain.from_iterable(part.names for part in parts)))
+    place = {name: number for number, name in enumerate(names)}
+    ends = np.cumsum([0, *(len(part.targets) for part in parts)])
+    columns = {
+        column: np.concatenate([part.columns.get(column, np.full(len(part), np.nan, np.float32)) for part in parts])
+        for column in dict.fromkeys(chain.from_iterable(part.columns for part in parts))
+    }
+    deletes_only = all(part.activities is None for part in parts)
+    return parts[0].with_(
+        names=names,
+        targets=np.concatenate([translated(p.targets, np.array([place[name] for name in p.names])) for p in parts]),
+        offsets=np.concatenate([*(p.offsets[:-1] + end for p, end in zip(parts, ends, strict=False)), ends[-1:]]),
+        columns=columns,
+        units={name: unit for part in reversed(parts) for name, unit in part.units.items()},
+        activities=None if deletes_only else np.concatenate([part.left() for part in parts]),
+    )
+
+
+def _with_the_same_categories(parts: Sequence[Strains]) -> list[Strains]:
+    """Return parts whose covariates have the categories of all of them, sorted."""
+    order = dict[str, tuple[str, ...]]()
+    for name in dict.fromkeys(chain.from_iterable(part.covariates for part in parts)):
+        order[name] = tuple(sorted({one for part in parts for one in part.covariates.get(name, ())}))
+        if any(name not in part.covariates or bool(part.covariates[name]) != bool(order[name]) for part in parts):
+            what = f"covariate '{name}' is not the same kind of column in all tables that are joined"
+            expected = f"texts in all of them, or numbers in all of them, under the name '{name}'"
+            raise DataError(what, expected=expected, do="give the covariate of every strain")
+
+    def recoded(column: Column, values: Array) -> tuple[Column, Array]:
+        if column.kind != COVARIATE or column.categories == order[column.name]:
+            return column, values
+        codes = np.array([order[column.name].index(category) for category in column.categories], np.float32)
+        return column._replace(categories=order[column.name]), codes[values.astype(np.int64)]
+
+    return [part.with_(columns=dict(recoded(*item) for item in part.columns.items())) for part in parts]
+
+
+def merge_replicates(rows: Strains) -> Strains:
+    """Turn rows into strains: rows of the same genes, in whatever order, activities and covariates become one.
+
+    A strain of several rows has their mean, the standard deviation over them (n − 1), their number, and no p-value,
+    since p-values of replicates do not average. Strains keep the order and gene order of their first row.
+
+    Raises:
+        DataError: there are no rows.
+    """
+    if not len(rows):
+        raise DataError(f"'{rows.provenance.source}': no strain is left", do="loosen its filters")
+    keys = strain_numbers(rows)
+    # Keys are numbered by first appearance.
+    first, sizes = np.flatnonzero(np.diff(np.maximum.accumulate(keys), prepend=-1)), np.bincount(keys)
+    single = sizes == 1
+    repeated = not bool(single.all())
+    means, sds, replicates, given_sds = {}, {}, {}, rows.of_kind(SD)
+    for name, values in rows.phenotypes.items():
+        mean, sd = mean_and_sd(values, keys, len(first))
+        if given_sds or repeated:
+            given = given_sds.get(name)
+            sds[name] = (sd if given is None else np.where(single, given[first], sd)).astype(np.float32)
+        if repeated:
+            replicates[name] = np.bincount(keys[~np.isnan(values)], minlength=len(first)).astype(np.float32)
+        means[name] = mean.astype(np.float32)
+    strains = rows.take(first)
+    used, targets = np.unique(strains.targets, return_inverse=True)
+    counts = {
+        "strains": len(first),
+        "strains_with_replicates": int((~single).sum()),
+        "replicate_rows_merged": len(keys) - len(first),
+        "genes": len(used),
+    }
+    p_values = {
+        name: np.where(single, values[first], np.float32(np.nan)) for name, values in rows.of_kind(P_VALUE).items()
+    }
+    columns = columns_of(phenotype=means, p_value=p_values, sd=sds, replicates=replicates)
+    columns |= {column: values for column, values in strains.columns.items() if column.kind == COVARIATE}
+    return strains.with_(
+        names=tuple(rows.names[gene] for gene in used),
+        targets=targets.astype(np.int32),
+        columns=columns,
+        units={name: rows.units.get(name, "") for name in means},
+        provenance=counted(rows, **counts).provenance,
+    )
+
+
+def mean_and_sd(
+    values: NDArray[np.floating], keys: NDArray[np.int64], strains: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the mean and standard deviation of each strain's measurements.
+
+    Args:
+        values: [rows] measurements; NaN where there is none.
+        keys: [rows] strain of each row, 0 … strains − 1.
+
+    Returns:
+        [S] mean, NaN without a measurement, and [S] standard deviation (n − 1), NaN with fewer than two.
+    """
+    present = ~np.isnan(values)
+    keys, values = keys[present], values[present].astype(np.float64)
+    counts = np.bincount(keys, minlength=strains)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.bincount(keys, values, minlength=strains) / counts
+        squares = np.bincount(keys, (values - mean[keys]) ** 2, minlength=strains)
+        sd = np.sqrt(squares / (counts - 1))
+    return mean, np.where(counts > 1, sd, np.nan)

@@ -43,7 +43,6 @@ class FluxProblem:
     upper: NDArray[np.float64]
     objective: NDArray[np.float64]  #: [reactions] coefficients c
     tolerance: float  #: feasibility and optimality tolerance of the solver
-    time_limit: float  #: seconds for one linear program
     medium: str | None = None  #: name of the growth medium, for messages; none for the model's own
 
     @property
@@ -52,7 +51,7 @@ class FluxProblem:
         return "the wild type" if self.medium is None else f"the wild type in medium '{self.medium}'"
 
     @classmethod
-    def of(cls, model: Model, *, tolerance: float, time_limit: float) -> FluxProblem:
+    def of(cls, model: Model, tolerance: float) -> FluxProblem:
         """Read the problem of a cobra model.
 
         Raises:
@@ -74,7 +73,7 @@ class FluxProblem:
         lower, upper = np.array([reaction.bounds for reaction in model.reactions], dtype=float).T
         objective = np.array([weights.get(reaction, 0.0) for reaction in model.reactions], dtype=float)
         matrix = create_stoichiometric_matrix(model, array_type="dok").tocoo()
-        return cls(matrix, lower, upper, objective, tolerance, time_limit)
+        return cls(matrix, lower, upper, objective, tolerance)
 
 
 class Bounds(NamedTuple):
@@ -123,7 +122,7 @@ class FluxSolver:
         else:
             where = "a model that grows on its own medium" if problem.medium is None else "a medium that feeds it"
             what = f"flux balance analysis: {problem.wild_type} has no optimal growth"
-            raise DataError(what, expected=where, do="check the objective and exchange bounds, or raise `time_limit`")
+            raise DataError(what, expected=where, do="check the objective and exchange bounds")
         # Optimal flux vectors keep every variable with a reduced cost at its bound.
         glpk.glp_copy_prob(self._optima, self._wild, glpk.GLP_OFF)
         for j in range(len(problem.lower)):
@@ -237,7 +236,7 @@ def _parameters(problem: FluxProblem, *, presolve: bool, method: int = glpk.GLP_
     parameters.meth = method
     parameters.msg_lev = glpk.GLP_MSG_OFF
     parameters.tol_bnd = parameters.tol_dj = problem.tolerance
-    parameters.tm_lim = max(1, round(1000 * problem.time_limit))
+    parameters.tm_lim = 60_000  # milliseconds for one linear program
     parameters.presolve = glpk.GLP_ON if presolve else glpk.GLP_OFF
     return parameters
 

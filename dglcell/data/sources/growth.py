@@ -304,8 +304,7 @@ class FbaGrowth(Simulator):
                 expected=f"the model '{self.config.model}' that `data.fba.model` names",
                 do="put the file there, or give its folder with `--raw` or in DGLCELL_RAW",
             ) from error
-        problem = FluxProblem.of(model, tolerance=self.config.tolerance, time_limit=self.config.time_limit)
-        return model, KnockoutRules.of(model), problem
+        return model, KnockoutRules.of(model), FluxProblem.of(model, self.config.tolerance)
 
     def _media(self, strains: Strains, model: Model) -> tuple[NDArray[np.float64], NDArray[np.int64], list[int]]:
         """Return [M, E] bounds in each distinct medium, the medium of each strain [S], and E exchange reactions."""

@@ -122,7 +122,7 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
         DataError: the wild type does not grow, or the model is not a plain flux balance problem.
     """
     model = read_model(config.model, raw)
-    problem = FluxProblem.of(model, tolerance=config.tolerance, time_limit=config.time_limit)
+    problem = FluxProblem.of(model, config.tolerance)
     rules, activities = KnockoutRules.of(model), np.array(sorted(config.activities) or [0.0], dtype=np.float32)
     if config.media:
         Media.of(model, config.media, f"{KEY}.media")

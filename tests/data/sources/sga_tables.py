@@ -106,14 +106,19 @@ def write_xlsx(path: Path, rows: Sequence[Row]) -> Path:
 
 
 def read(
-    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, rows: Sequence[int] | None = None, **options: Any
+    name: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rows: Sequence[int] | None = None,
+    only: Sequence[str] = (),
+    **options: Any,
 ) -> Strains:
-    """Read a screen from small files in ``folder``, with these numbers of rows declared of its tables."""
+    """Read a screen from small files in ``folder``, of some tables, with these numbers of rows declared of them."""
     screen = laboratory.LABORATORIES[name]
-    declared = rows or [None] * len(screen.tables)
+    chosen = {key: table for key, table in screen.tables.items() if key in only or not only}
     tables = {
         key: replace(table, file=replace(table.file, sha256=None, size=None, content=None), rows=number)
-        for (key, table), number in zip(screen.tables.items(), declared, strict=True)
+        for (key, table), number in zip(chosen.items(), rows or [None] * len(chosen), strict=True)
     }
     monkeypatch.setitem(laboratory.LABORATORIES, name, replace(screen, tables=tables))
     return load_source(SourceConfig(name, laboratory=LaboratoryConfig(**options)), str(folder))

@@ -34,7 +34,7 @@ def without(*reactions: int) -> Bounds:
 
 @pytest.fixture(scope="module")
 def problem() -> FluxProblem:
-    return FluxProblem.of(load_model("textbook"), tolerance=1e-9, time_limit=60.0)
+    return FluxProblem.of(load_model("textbook"), 1e-9)
 
 
 def test_what_the_primal_simplex_leaves_unsolved_the_dual_one_solves(problem: FluxProblem) -> None:
@@ -107,7 +107,7 @@ def test_models_that_are_no_plain_problem_are_refused(extra: bool) -> None:
         r"constraints beyond its mass balances\n.*73 constraints\n.*72" if extra else "not maximise a linear objective"
     )
     with pytest.raises(DataError, match=said):
-        FluxProblem.of(model, tolerance=1e-9, time_limit=1.0)
+        FluxProblem.of(model, 1e-9)
 
 
 # Processes that solve linear programs end when they are not needed any more, however that comes about.

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from dglcell.config.read import load_config
 from dglcell.data.columns import Provenance, columns_of
-from dglcell.data.sources import SourceConfig, UnionConfig, load_source, source_files
+from dglcell.data.sources import PartConfig, SourceConfig, UnionConfig, load_source, source_files
 from dglcell.data.sources.config import CsvConfig, LaboratoryConfig
-from dglcell.data.sources.replicates import merge_replicates
-from dglcell.data.sources.union import PartConfig
+from dglcell.data.sources.csv_table import merge_replicates
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
 from dglcell.training.prepare import store_path
@@ -105,13 +104,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (raw / "aaz5667-Table-S1.tsv").write_text(text(KUZMIN2020, OF_2020))
     # Declares the small files' numbers of rows.
     read("kuzmin2018", tmp_path, monkeypatch, rows=[4])
-    read("kuzmin2020", tmp_path, monkeypatch, rows=[3, 0], tables=["S1"])
+    read("kuzmin2020", tmp_path, monkeypatch, rows=[3], only=["S1"])
     return tmp_path
 
 
 def parts(**names: str) -> list[PartConfig]:
     of_2018 = PartConfig("kuzmin2018", laboratory=LaboratoryConfig(kind=TRI), phenotypes=names)
-    of_2020 = LaboratoryConfig(kind=TRI, tables=["S1"], deletions_only=True)
+    of_2020 = LaboratoryConfig(kind=TRI, deletions_only=True)
     return [of_2018, PartConfig("kuzmin2020", laboratory=of_2020)]
 
 
@@ -138,11 +137,6 @@ def test_strains_of_both_parts_once_each(folder: Path) -> None:
     assert expected.items() <= provenance.counts.items()
 
 
-def test_strains_of_both_parts_are_refused_on_request(folder: Path) -> None:
-    with pytest.raises(DataError, match=rf"'union': a strain has several rows\n.*{C}, {B}, {A}\n"):
-        load_source(union(replicates="refuse"), str(folder))
-
-
 def test_with_a_table_of_ones_own(folder: Path) -> None:
     (folder / "own.csv").write_text(f"a,b,growth,when\n{D},{A},0.7,today\n{A},{X},0.6,today\n")
     own = PartConfig("csv", CsvConfig(path="own.csv", genes=["a", "b"], phenotypes={"fitness": "growth"}))
@@ -161,7 +155,6 @@ data:
   source:
     name: union
     union:
-      replicates: mean
       parts:
         - name: kuzmin2018
           laboratory: {kind: trigenic}
@@ -177,19 +170,11 @@ def test_parts_are_a_list_in_yaml(tmp_path: Path) -> None:
     assert isinstance(first, PartConfig)
     assert (first.laboratory.kind, second.laboratory.deletions_only) == ("trigenic", True)
     assert store_path(config).name.startswith("union-")
-    other = load_config(path, ["data.source.union.replicates=refuse"])
-    assert store_path(other) != store_path(config)
 
 
 WRONG = [
     ("kind: trigenic, deletions_only", "kinds: trigenic, deletions_only", r"unknown key .*parts\[1\].laboratory.kinds"),
-    ("replicates: mean", "replicates: both", r"union.replicates` is unknown\n.*both\n.*mean, refuse"),
-    (
-        "only: true",
-        "only: true, replicates: refuse",
-        r"parts\[1\].laboratory.replicates` is set, but(.|\n)*union.replic",
-    ),
-    ("{kind: trigenic, deletions", "{temperature: 30, deletions", r"parts\[1\].laboratory.temperature` does"),
+    ("{kind: trigenic, deletions", "{where: {a: b}, deletions", r"parts\[1\].laboratory.where` does not apply"),
     ("name: kuzmin2020,", "name: insilico,", r"`data.source.union.parts\[1\].name` is no source that can be part"),
     ("- name: kuzmin2018\n", "- a\n        - name: kuzmin2018\n", r"parts\[0\]` has a wrong value\n.*a"),
 ]

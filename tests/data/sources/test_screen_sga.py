@@ -15,8 +15,8 @@ import pytest
 
 from dglcell.cli import main
 from dglcell.data.report import format_stats
-from dglcell.data.sources import SourceConfig, laboratory, list_sources, load_source, screen_sga
-from dglcell.data.sources.screen_sga import RawTable, parse_strain
+from dglcell.data.sources import SourceConfig, laboratory, list_sources, load_source
+from dglcell.data.sources.laboratory import RawTable, parse_strain
 from dglcell.data.store import build_store
 from dglcell.errors import DataError
 from dglcell.graph.tables import read_aliases
@@ -130,7 +130,7 @@ def test_rows_that_are_neither_digenic_nor_trigenic(tmp_path: Path, monkeypatch:
 
 
 def test_cells_that_are_no_numbers(kuzmin2018: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(screen_sga, "CHUNK_ROWS", 2)
+    monkeypatch.setattr(laboratory, "CHUNK_ROWS", 2)
     path = kuzmin2018 / "interactions" / "aao1729_data_s1.tsv"
     path.write_text(text(sga.KUZMIN2018, ROWS2018).replace("0.72", "o.72"))
     (kuzmin2018 / "interactions" / "aao1729_data_s1.zip").unlink()
@@ -173,7 +173,7 @@ def test_kuzmin2020_main_and_pilot_tables_from_the_archive(tmp_path: Path, monke
     np.testing.assert_allclose(table.of_kind("sd")["fitness"], [0.2 / np.sqrt(2), 0.04, 0.01], rtol=1e-6)
     assert table.of_kind("replicates")["trigenic_interaction"].tolist() == [2, 0, 1]
     assert table.of_kind("replicates")["fitness"].tolist() == [2, 1, 1]
-    only = read("kuzmin2020", tmp_path, monkeypatch, tables=["S3"])
+    only = read("kuzmin2020", tmp_path, monkeypatch, only=["S3"])
     assert only.genotypes == [[A, B, C], [A, B, D]]
 
 
@@ -231,9 +231,9 @@ ALL = [[A, B], [A, C], [E, A], [A, D], [E, D], [C, D]]
 FILTERS: list[tuple[str, dict[str, object], list[list[str]], tuple[str, int]]] = [
     ("kuzmin2018", {"kind": "trigenic"}, [[A, B, C], [E, B, D]], ("rows_of_another_kind", 4)),
     ("kuzmin2018", {"deletions_only": True}, [[A, C], [A, B, C], [A, HO]], ("rows_with_other_alleles", 3)),
-    ("costanzo2016", {"temperature": 26}, [[A, C], [E, A], [A, D]], ("rows_of_another_array", 8)),
+    ("costanzo2016", {"where": {"array_type": "TSA26"}}, [[A, D]], ("rows_of_another_array_type", 10)),
     ("costanzo2016", {"deletions_only": True}, [[A, B], [A, C]], ("rows_with_other_alleles", 6)),
-    ("costanzo2016", {"tables": ["DAmP", "ExE"]}, [[E, D], [C, D]], ("rows", 2)),
+    ("costanzo2016", {"only": ["DAmP", "ExE"]}, [[E, D], [C, D]], ("rows", 2)),
 ]
 
 
@@ -271,7 +271,7 @@ def located(path: Path, member: str = "", rows: int | None = None) -> RawTable:
 
 def check(table: RawTable) -> None:
     """It has ``ROWS``."""
-    rows = pd.concat(chunk.frame for chunk in table.chunks())
+    rows = pd.concat(chunk.frame for chunk in table.crosses())
     for place, column in enumerate(["query", "alleles", "array"]):
         assert rows[column].tolist() == [row[place] for row in ROWS]
     assert rows[["kind", "array_type"]].to_numpy().T.tolist() == [["digenic", "digenic", "trigenic"], [""] * 3]
@@ -311,7 +311,7 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_what_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     for chunk in (200_000, 1, 2):
-        monkeypatch.setattr(screen_sga, "CHUNK_ROWS", chunk)
+        monkeypatch.setattr(laboratory, "CHUNK_ROWS", chunk)
         check(plain(tmp_path, FORMS[form]))
 
 
