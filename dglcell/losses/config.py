@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from dglcell.checks import Number, Positive, at_least, check_values, must, one_of, positive
+from dglcell.checks import Number, Positive, at_least, check_values, must, one_of
 from dglcell.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -16,6 +16,16 @@ Weights = Annotated[
     list[float],
     must(lambda weights: min(weights) >= 0 and sum(weights) > 0, "are no weights", "0 or more each, not all of them 0"),
 ]
+SmallestSD = Annotated[float, must(lambda sd: 0 < sd <= 1, "is no noise level", "more than 0, at most 1")]
+Steps = Annotated[int, at_least(1, also=" steps")]
+Schedule = Annotated[str, one_of("none", "exponential", "cosine")]
+Order = Annotated[int, must(lambda p: p in (1, 2), "is no order of the distance", "1 or 2")]
+Epoch = Annotated[int, at_least(0, "is negative")]
+
+FINAL_ALPHA = {"pre_then_post": 0.0, "linear_until_uniform": 0.5, "linear_until_flipped": 0.0}
+"""This maps schedules to weights of the reconstruction from the transition on."""
+
+AlphaSchedule = Annotated[str, one_of(*FINAL_ALPHA)]
 
 
 @dataclass
@@ -49,7 +59,6 @@ class WeightedConfig(LossConfig):
     phenotype_weights: Weights | None = None  # weight of each phenotype; null: every label counts the same
 
     def check_labels(self, labels_ST: Tensor, phenotypes: tuple[str, ...]) -> None:
-        super().check_labels(labels_ST, phenotypes)
         if self.phenotype_weights is not None and len(self.phenotype_weights) != len(phenotypes):
             expected = f"{len(phenotypes)}: one each for {', '.join(phenotypes)}"
             what = "`loss.phenotype_weights` do not fit the phenotypes"
@@ -87,10 +96,6 @@ class BceConfig(MaskedConfig):
                 )
 
 
-SmallestSD = Annotated[float, must(lambda sd: 0 < sd <= 1, "is no noise level", "more than 0, at most 1")]
-Steps = Annotated[int, at_least(1, also=" steps")]
-
-
 @dataclass
 class GaussianConfig(LossConfig):
     """Configure a Gaussian likelihood with a noise level for each phenotype, for screens of unequal precision."""
@@ -100,9 +105,6 @@ class GaussianConfig(LossConfig):
     name: str = "gaussian"
     smallest_sd: SmallestSD = 0.2  # smallest noise level, in normalised units, so that no phenotype dominates
     memory: Steps = 100  # training steps whose squared errors are averaged to estimate a noise level
-
-
-Schedule = Annotated[str, one_of("none", "exponential", "cosine")]
 
 
 @dataclass
@@ -141,28 +143,12 @@ class BufferedConfig(CoupledConfig):
     buffer_size: Number = 256  # strains of earlier batches that are also compared, without gradient; 0: none
     min_samples: Number | None = None  # compare after this many strains were seen in training; null: buffer_size
     adaptive: bool = True  # true: few buffered strains in early epochs, more later; false: always the whole buffer
-    adaptive_warmup: Number | None = None  # epochs of the slow start; null: a tenth of all epochs
-    adaptive_stable: Number | None = None  # epoch after which the share is constant; null: half of all epochs
 
     def validate(self) -> None:
         super().validate()
         if self.min_samples is not None and self.min_samples > self.buffer_size:
-            most = f"at most `loss.buffer_size: {self.buffer_size}`"
-            raise ConfigError(
-                "`loss.min_samples` waits for more strains than are kept", got=self.min_samples, expected=most
-            )
-        warmup, stable = self.adaptive_warmup, self.adaptive_stable
-        if warmup is not None and stable is not None and stable < warmup:
-            what = "`loss.adaptive_stable` comes before the end of `loss.adaptive_warmup`"
-            raise ConfigError(what, got=stable, expected=f"{warmup} or more")
-
-    @property
-    def enough(self) -> int:
-        """Return ``min_samples``, or ``buffer_size`` where that is None."""
-        return self.buffer_size if self.min_samples is None else self.min_samples
-
-
-Bandwidth = Annotated[float, positive("e.g. 0.5")]
+            what = "`loss.min_samples` waits for more strains than are kept"
+            raise ConfigError(what, got=self.min_samples, expected=f"at most `loss.buffer_size: {self.buffer_size}`")
 
 
 @dataclass
@@ -173,7 +159,6 @@ class MseDistSupcrConfig(CoupledConfig):
 
     name: str = "mse_dist_supcr"
     distribution: Weight = 0.1  # weight of the distribution matching
-    bandwidth: Bandwidth = 0.5  # bandwidth of the labels' density, in standard deviations of the labels
 
 
 @dataclass
@@ -182,9 +167,6 @@ class MleDistSupcrConfig(MseDistSupcrConfig, BufferedConfig):
 
     name: str = "mle_dist_supcr"
     min_samples: Number | None = 64
-
-
-Order = Annotated[int, must(lambda p: p in (1, 2), "is no order of the distance", "1 or 2")]
 
 
 @dataclass
@@ -201,14 +183,6 @@ class MleWassSupcrConfig(BufferedConfig):
     p: Order = 2  # order of the distance: 1, or 2 for half the squared distance
 
 
-FINAL_ALPHA = {"pre_then_post": 0.0, "linear_until_uniform": 0.5, "linear_until_flipped": 0.0}
-"""This maps schedules to weights of the reconstruction from the transition on."""
-
-Epoch = Annotated[int, at_least(0, "is negative")]
-AlphaSchedule = Annotated[str, one_of(*FINAL_ALPHA)]
-FinalAlpha = Annotated[float, must(lambda alpha: 0 <= alpha <= 1, "is no share", "0 to 1, or null")]
-
-
 @dataclass
 class DangoLossConfig(LossConfig):
     """Configure reconstruction and interaction, weighted by epoch, as in experiment 006 of the torchcell project."""
@@ -218,14 +192,13 @@ class DangoLossConfig(LossConfig):
     name: str = "dango"
     schedule: AlphaSchedule = "linear_until_uniform"  # pre_then_post | linear_until_uniform | linear_until_flipped
     transition_epoch: Epoch = 10  # T, the epoch after which the weights are constant
-    final_alpha: FinalAlpha | None = None  # weight of the reconstruction after that; null: the schedule's own value
 
     def needs(self) -> frozenset[str]:
         return frozenset({"reconstruction"})
 
     def alpha(self, epoch: int) -> float:
         """Return the weight of the reconstruction in an epoch, counted from 0."""
-        final = FINAL_ALPHA[self.schedule] if self.final_alpha is None else self.final_alpha
+        final = FINAL_ALPHA[self.schedule]
         if epoch >= self.transition_epoch:
             return final
         return 1.0 if self.schedule == "pre_then_post" else 1.0 - (1.0 - final) * epoch / self.transition_epoch

@@ -25,38 +25,31 @@ from dglcell.losses.loss import (
 )
 from dglcell.models.model import Prediction
 
+BANDWIDTH = 0.5
+"""Standard deviation of the Gaussians in the labels' density, in standard deviations of the labels."""
 
-def distribution_matching(prediction_TN: Tensor, target_TN: Tensor, bandwidth: float) -> Tensor:
-    r"""Return the mean squared difference between the n sorted predictions and the label quantiles at (i − ½)/n.
+
+def distribution_matching(prediction_TN: Tensor, target_TN: Tensor) -> Tensor:
+    """Return the mean squared difference between the n sorted predictions and the label quantiles at (i − ½)/n, [T].
 
     The method is that of Nie et al. 2024, *Dist Loss: Enhancing regression in few-shot region through distribution
-    distance constraint*.
-
-    Where a label is missing (NaN), neither it nor its prediction counts.
-
-    Returns:
-        [T]; 0 for a phenotype without labels.
+    distance constraint*. Where a label is missing (NaN), neither it nor its prediction counts; 0 where all are.
     """
-    return _mean_in_order(prediction_TN, label_quantiles(target_TN, bandwidth), target_TN, torch.square)
+    return _mean_in_order(prediction_TN, label_quantiles(target_TN), target_TN, torch.square)
 
 
 def transport_cost(prediction_TN: Tensor, target_TN: Tensor, p: int) -> Tensor:
-    r"""Return the exact cost :math:`\tfrac1p W_p^p` of moving the predictions onto the labels.
+    r"""Return the exact cost :math:`\tfrac1p W_p^p` of moving the predictions onto the labels, [T].
 
     On a line the best plan keeps the order (Peyré and Cuturi 2019, *Computational optimal transport*, §2.6). With the
     factor 1/p it is what geomloss' ``SamplesLoss`` comes to for a vanishing blur: half the squared distance for p = 2.
-
-    Where a label is missing (NaN), neither it nor its prediction counts.
-
-    Returns:
-        [T]; 0 for a phenotype without labels.
+    Where a label is missing (NaN), neither it nor its prediction counts; 0 where all are.
     """
     in_order_TN = target_TN.nan_to_num(math.inf).sort(-1).values
     return _mean_in_order(prediction_TN, in_order_TN, target_TN, lambda e: e.abs() if p == 1 else 0.5 * e.square())
 
 
 def _mean_in_order(prediction_TN: Tensor, ordered_TN: Tensor, target_TN: Tensor, cost: Callable[..., Tensor]) -> Tensor:
-    """Return the mean cost of the differences between sorted predictions and ``ordered``, where labels are there."""
     present_TN = ~target_TN.isnan()
     count_T1 = present_TN.sum(-1, keepdim=True)
     sorted_TN = prediction_TN.masked_fill(~present_TN, math.inf).sort(-1).values
@@ -66,15 +59,13 @@ def _mean_in_order(prediction_TN: Tensor, ordered_TN: Tensor, target_TN: Tensor,
 
 
 @torch.no_grad()
-def label_quantiles(target_TN: Tensor, bandwidth: float) -> Tensor:
-    """Return quantiles (i − ½)/n of the density of n labels, between the smallest and the largest of them.
+def label_quantiles(target_TN: Tensor) -> Tensor:
+    """Return quantiles (i − ½)/n of the density of n labels, between the smallest and the largest, [T, N] ascending.
 
-    The density is a sum of Gaussians whose standard deviation is ``bandwidth`` times the labels' (n − 1 in its
+    The density is a sum of Gaussians whose standard deviation is ``BANDWIDTH`` times the labels' (n − 1 in its
     denominator), as of ``scipy.stats.gaussian_kde`` with a number for ``bw_method``. Its distribution function is
-    taken at 512 points over the range of the labels and inverted linearly. Labels are NaN where missing.
-
-    Returns:
-        [T, N], ascending; values from position n on have no meaning.
+    taken at 512 points over the range of the labels and inverted linearly. Labels are NaN where missing, and values
+    from position n on have no meaning.
     """
     present_TN = ~target_TN.isnan()
     count_T1 = present_TN.sum(-1, keepdim=True).clamp(min=1)
@@ -87,26 +78,21 @@ def label_quantiles(target_TN: Tensor, bandwidth: float) -> Tensor:
     smallest = torch.finfo(target_TN.dtype).tiny
     share_G = torch.linspace(0, 1, 512, dtype=target_TN.dtype, device=target_TN.device)
     grid_TG = torch.lerp(low_T1, high_T1, share_G)
-    scaled_TGN = (grid_TG.unsqueeze(2) - labels_TN.unsqueeze(1)) / (bandwidth * sd_T1).clamp(min=smallest).unsqueeze(2)
+    scaled_TGN = (grid_TG.unsqueeze(2) - labels_TN.unsqueeze(1)) / (BANDWIDTH * sd_T1).clamp(min=smallest).unsqueeze(2)
     cdf_TG = torch.special.ndtr(scaled_TGN).masked_fill(~present_TN.unsqueeze(1), 0.0).sum(-1)
     # Only the density between the labels counts: the function runs from 0 to 1 there.
     cdf_TG = cdf_TG - cdf_TG[:, :1]
     cdf_TG = cdf_TG / cdf_TG[:, -1:].clamp(min=smallest)
     level_TN = (torch.arange(target_TN.shape[-1], dtype=target_TN.dtype, device=target_TN.device) + 0.5) / count_T1
-    return _inverse(grid_TG, cdf_TG, level_TN)
-
-
-def _inverse(grid_TG: Tensor, cdf_TG: Tensor, level_TN: Tensor) -> Tensor:
-    """Return where the distribution function reaches ``level``, linear between grid points, [T, N]."""
     right_TN = torch.searchsorted(cdf_TG.contiguous(), level_TN.contiguous()).clamp(1, cdf_TG.shape[-1] - 1)
     left_TN = right_TN - 1
     low_TN, high_TN = cdf_TG.gather(-1, left_TN), cdf_TG.gather(-1, right_TN)
-    share_TN = (level_TN - low_TN) / (high_TN - low_TN).clamp(min=torch.finfo(level_TN.dtype).tiny)
+    share_TN = (level_TN - low_TN) / (high_TN - low_TN).clamp(min=smallest)
     return torch.lerp(grid_TG.gather(-1, left_TN), grid_TG.gather(-1, right_TN), share_TN.clamp(0, 1))
 
 
 def supcr(embedding_ND: Tensor, target_TN: Tensor, temperature: float) -> Tensor:
-    r"""Return SupCR: the mean contrastive loss over pairs i and j ≠ i, for each phenotype.
+    r"""Return SupCR, [T]: the mean contrastive loss over pairs i and j ≠ i, for each phenotype.
 
     In a pair, j is compared with all strains that are at least as far from i by their labels.
 
@@ -117,10 +103,7 @@ def supcr(embedding_ND: Tensor, target_TN: Tensor, temperature: float) -> Tensor
     denominators of an i are sums over the ends of one sorted row; strains at equal distances are in each other's
     denominators. The computation is in logarithms, so that no temperature makes it overflow or vanish.
 
-    An embedding of zeros has cosine 0 with every other. Labels are NaN where missing.
-
-    Returns:
-        [T]; 0 for a phenotype with fewer than two labels.
+    An embedding of zeros has cosine 0 with every other. Labels are NaN where missing; with fewer than two, it is 0.
     """
     present_TN = ~target_TN.isnan()
     pair_TNN = present_TN.unsqueeze(2) & present_TN.unsqueeze(1)
@@ -134,32 +117,22 @@ def supcr(embedding_ND: Tensor, target_TN: Tensor, temperature: float) -> Tensor
         similarity_NN = unit_ND @ unit_ND.T / temperature
     similarity_TNN = similarity_NN.expand_as(order_TNN).gather(-1, order_TNN)
     tail_TNN = similarity_TNN.flip(-1).logcumsumexp(-1).flip(-1)
-    cost_TNN = tail_TNN.gather(-1, _first_of_equals(distance_TNN)) - similarity_TNN
+    # Of strains at equal distances, the first in the row has the denominator of all.
+    position_N = torch.arange(distance_TNN.shape[-1], device=distance_TNN.device)
+    differs_TNN = F.pad(distance_TNN[..., 1:] != distance_TNN[..., :-1], (1, 0))
+    first_TNN = torch.where(differs_TNN, position_N, 0).cummax(-1).values
+    cost_TNN = tail_TNN.gather(-1, first_TNN) - similarity_TNN
     pairs_T = pair_TNN.sum((1, 2))
     return cost_TNN.masked_fill(distance_TNN < 0, 0.0).sum((1, 2)) / pairs_T.clamp(min=1)
 
 
-def _first_of_equals(sorted_TNN: Tensor) -> Tensor:
-    """Return for every element the position in its row of the first element that is equal."""
-    position_N = torch.arange(sorted_TNN.shape[-1], device=sorted_TNN.device)
-    differs_TNN = F.pad(sorted_TNN[..., 1:] != sorted_TNN[..., :-1], (1, 0))
-    return torch.where(differs_TNN, position_N, 0).cummax(-1).values
-
-
-def buffer_share(epoch: int, epochs: int, warmup: int | None, stable: int | None) -> float:
+def buffer_share(epoch: int, epochs: int) -> float:
     r"""Return w, the share of buffered strains among those compared, small while predictions still change quickly.
 
-    It rises from 0.1 to 0.3 in a straight line during the warm-up. Then it is
-    :math:`0.3 + 0.6\,\sigma(10 (p - \tfrac12))` with p from 0 to 1, then 0.9.
-
-    Args:
-        epoch: counted from 0.
-        epochs: number of epochs of the whole training.
-        warmup: epochs of the straight line; a tenth of all where None.
-        stable: the first epoch with 0.9; at half of all where None, but not before the end of the warm-up.
+    In the first tenth of all epochs it rises from 0.1 to 0.3 in a straight line. Until half of them it is
+    :math:`0.3 + 0.6\,\sigma(10 (p - \tfrac12))` with p from 0 to 1, and 0.9 from there on.
     """
-    begin = 0.1 * epochs if warmup is None else warmup
-    end = max(0.5 * epochs, begin) if stable is None else stable
+    begin, end = 0.1 * epochs, 0.5 * epochs
     if epoch < begin:
         return 0.1 + 0.2 * epoch / begin
     if epoch < end:
@@ -180,37 +153,28 @@ class Rows:
 
     @classmethod
     def of(cls, prediction: Prediction, target_BT: Tensor, *, embeds: bool) -> Rows:
-        """Make the rows of a batch, in the precision of its labels or better, with embeddings where these count."""
         dtype = torch.promote_types(prediction.phenotypes.dtype, target_BT.dtype)
         embedding = target_BT.new_empty(len(target_BT), 0) if not embeds else prediction.embedding
         assert embedding is not None, "refused by the configuration: `LossConfig.needs`"
         return cls(prediction.phenotypes.to(dtype), target_BT.to(dtype), embedding.to(dtype))
 
     def each(self, change: Callable[..., Tensor], *others: Rows) -> Rows:
-        """Apply a function to predictions, labels and embeddings, beside those of other rows."""
         return Rows(*(change(*(getattr(rows, column) for rows in (self, *others))) for column in COLUMNS))
 
     def gather(self, capacity: int | None) -> Rows:
-        """Return the rows of all ranks, with gradient; see ``dglcell.losses.loss``.
-
-        Args:
-            capacity: as many rows as any rank can have; shorter batches are filled up with rows without labels.
-        """
+        """Return the rows of all ranks, with gradient, each filled up to ``capacity`` by rows without labels."""
         if world_size() == 1:
             return self
         assert capacity is not None, "ranks compare each other's strains, and `Loss.batch_size` is not set"
         assert len(self.target) <= capacity, f"{len(self.target)} strains, where `Loss.batch_size` says {capacity}"
         lacking = (0, 0, 0, capacity - len(self.target))
-        filled = [F.pad(self.prediction, lacking), F.pad(self.target, lacking, value=torch.nan)]
-        filled.append(F.pad(self.embedding, lacking))
+        fills = {"prediction": 0.0, "target": torch.nan, "embedding": 0.0}
+        filled = [F.pad(getattr(self, column), lacking, value=fill) for column, fill in fills.items()]
         widths = [x.shape[1] for x in filled]
         return Rows(*gather_rows(torch.cat(filled, dim=1)).split(widths, dim=1))
 
     def some(self, most: int) -> Rows:
-        """Return the strains with a label, at equal steps where there are more than ``most``.
-
-        The host waits for the device.
-        """
+        """Return the strains with a label, at equal steps where there are more than ``most``; the host waits."""
         rows = self.present.any(1).nonzero().squeeze(1)
         if len(rows) > most:
             rows = rows[torch.arange(most, device=rows.device) * len(rows) // most]
@@ -230,13 +194,7 @@ class RowBuffer(nn.Module):
 
     Its rows are registered buffers: they follow the device and are saved with checkpoints. They are made when the
     first strains come, whose widths they take; until as many were seen, those in front have no labels. Ranks that add
-    the same rows keep the same.
-
-    Args:
-        size: number of strains.
-
-    Attributes:
-        seen: [] int64, labelled strains added so far.
+    the same rows keep the same. ``seen`` [] counts the labelled strains added so far.
     """
 
     seen: Tensor
@@ -251,11 +209,12 @@ class RowBuffer(nn.Module):
     def newest(self, count: Tensor | None, like: Rows) -> Rows:
         """Return all rows that are kept, of which only the last ``count`` ([]; all where None) have labels.
 
-        The result has the widths of ``like``, and is empty before any row was added.
+        Before any row was added there are none, of the widths of ``like``.
         """
-        rows = self._rows()
-        if rows is None:
+        kept = [getattr(self, column) for column in COLUMNS]
+        if kept[0] is None:
             return like.each(lambda x: x[:0])
+        rows = Rows(*kept)
         if count is None:
             return rows
         age_N1 = torch.arange(self.size - 1, -1, -1, device=count.device).unsqueeze(1)
@@ -268,7 +227,7 @@ class RowBuffer(nn.Module):
         self.seen += rows.present.any(1).sum()
         if self.size == 0:
             return
-        if self._rows() is None:
+        if self.prediction is None:
             for column in COLUMNS:
                 example, fill = getattr(rows, column), torch.nan if column == "target" else 0.0
                 setattr(self, column, example.new_full((self.size, *example.shape[1:]), fill))
@@ -277,10 +236,6 @@ class RowBuffer(nn.Module):
         order = together.present.any(1).to(torch.uint8).sort(stable=True).indices[-self.size :]
         for column in COLUMNS:
             getattr(self, column).copy_(getattr(together, column)[order])
-
-    def _rows(self) -> Rows | None:
-        kept = [getattr(self, column) for column in COLUMNS]
-        return None if kept[0] is None else Rows(*kept)
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
         make_saved(self, COLUMNS, state_dict, prefix)
@@ -307,9 +262,8 @@ class CoupledLoss(Loss):
 
     In training τ and w are recorded among the terms, as ``temperature`` and ``buffer_share``.
 
-    The losses follow those of the torchcell project, where ranks compared each other's strains without gradient.
-
-    In its ICLoss and MleDistSupCR the gradient of the distribution matching had the wrong sign, predictions were sorted
+    The losses follow those of the torchcell project, where ranks compared each other's strains without gradient. In its
+    ICLoss and MleDistSupCR the gradient of the distribution matching had the wrong sign, predictions were sorted
     against labels in the other direction, and the labels' density was taken in steps of 1.0. The distance of its
     MleWassSupCR was a Sinkhorn divergence with a blur of 0.05, on the same scale as the exact one here.
     """
@@ -351,7 +305,7 @@ class CoupledLoss(Loss):
     def distance(self, prediction_TN: Tensor, target_TN: Tensor) -> Tensor:
         """Return the distance between the distributions of predictions and labels (NaN where missing), [T]."""
         if isinstance(self.config, MseDistSupcrConfig):
-            return distribution_matching(prediction_TN, target_TN, self.config.bandwidth)
+            return distribution_matching(prediction_TN, target_TN)
         assert isinstance(self.config, MleWassSupcrConfig)
         return transport_cost(prediction_TN, target_TN, self.config.p)
 
@@ -375,27 +329,25 @@ class CoupledLoss(Loss):
         config = self.config
         if not isinstance(config, BufferedConfig) or not (config.adaptive and config.buffer_size):
             return None
-        return buffer_share(epoch, self.epochs, config.adaptive_warmup, config.adaptive_stable)
+        return buffer_share(epoch, self.epochs)
 
     def _mean(self, costs_T: Tensor, rows: Rows, enough: Tensor | None) -> Tensor:
         cost = mean_over_phenotypes(costs_T, rows.present.sum(0) >= 2, self.weight_T)
         return cost if enough is None else torch.where(enough, cost, 0.0)
 
     def _compared(self, batch: Rows, epoch: int) -> tuple[Rows, Rows, Tensor | None]:
-        """Put buffered strains beside the batch, then the batch into the buffer.
+        """Return the strains that the distance and SupCR compare, and whether enough were seen (None: always), [] bool.
 
-        Returns:
-            Strains that the distance compares, those that SupCR compares, and whether enough strains were seen,
-            [] bool; None where they always are.
+        The batch is put into the buffer.
         """
         if not self.training:
             return batch, batch.some(2048), None
         if self.buffer is None:
             return batch, batch, None
         assert isinstance(self.config, BufferedConfig)
-        share = self.share(epoch)
+        share, waits = self.share(epoch), self.config.min_samples
         labelled = batch.present.any(1).sum()
         count = None if share is None else (labelled.double() * (share / (1 - share)) + 1e-9).floor()
         few, many = batch + self.buffer.newest(count, like=batch), batch + self.buffer.newest(None, like=batch)
         self.buffer.add(batch)
-        return few, many, self.buffer.seen >= self.config.enough
+        return few, many, self.buffer.seen >= (self.buffer.size if waits is None else waits)

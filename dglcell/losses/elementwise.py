@@ -1,4 +1,4 @@
-"""Compute losses label by label: squared error, Huber, cross-entropy, log-cosh, Gaussian likelihood."""
+"""Compute losses label by label: squared error, Huber, cross-entropy, Gaussian likelihood, and that of DANGO."""
 
 from __future__ import annotations
 
@@ -21,10 +21,7 @@ Element = Callable[[Tensor, Tensor], Tensor]
 
 
 def log_cosh(prediction: Tensor, target: Tensor) -> Tensor:
-    """Return ``log cosh(error)``, as ``|e| + softplus(−2|e|) − log 2``.
-
-    The direct form overflows in float32 beyond an error of about 89.
-    """
+    """Return ``log cosh(error)``, as ``|e| + softplus(−2|e|) − log 2``: the direct form overflows from 89 on."""
     magnitude = (prediction - target).abs()
     return magnitude + F.softplus(-2 * magnitude) - math.log(2)
 

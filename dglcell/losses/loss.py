@@ -30,8 +30,8 @@ class Loss(nn.Module):
     """Compute a loss over labels of which some are missing, in normalised units.
 
     With several ranks it is the loss of all their batches together, the same number on each of them, and its gradient
-    is right once DistributedDataParallel has averaged it; see ``dglcell.losses.loss``. It is made with two arguments,
-    ``config`` and ``epochs``, the number of the whole training.
+    is right once DistributedDataParallel has averaged it. It is made with two arguments, ``config`` and ``epochs``, the
+    number of the whole training.
 
     Attributes:
         Config: class of the loss section of a configuration.
@@ -137,10 +137,7 @@ class _GatherRows(torch.autograd.Function):
 
 
 def label_sums(cost_BT: Tensor, present_BT: Tensor) -> Tensor:
-    """Return sums and numbers of the costs of the labels that are not missing, [2, T].
-
-    Sums of parts of a batch add up.
-    """
+    """Return sums and numbers of the costs of the labels that are not missing, [2, T]; those of parts add up."""
     return torch.stack([cost_BT.masked_fill(~present_BT, 0.0).sum(0), present_BT.sum(0).to(cost_BT.dtype)])
 
 

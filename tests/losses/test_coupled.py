@@ -35,7 +35,7 @@ def distance_term(name: str) -> tuple[str, Term]:
     """Key of the distance and its value, phenotype by phenotype without what is missing."""
     if name == "mle_wass_supcr":
         return "wasserstein", lambda x, y: transport_cost(x[None], y[None], 2)[0]
-    return "distribution", lambda x, y: distribution_matching(x[None], y[None], 0.5)[0]
+    return "distribution", lambda x, y: distribution_matching(x[None], y[None])[0]
 
 
 def by_phenotype(term: Term, prediction: Tensor, target: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class Expected:
     def __call__(self, prediction: Prediction, target: Tensor, epoch: int) -> tuple[Tensor, dict[str, Tensor]]:
         x, e = prediction.phenotypes, prediction.embedding
         labelled = [i for i in range(len(target)) if not target[i].isnan().all()]
-        share = buffer_share(epoch, self.epochs, None, None)
+        share = buffer_share(epoch, self.epochs)
         number = int(len(labelled) * (share / (1 - share)) + 1e-9) if self.adaptive else self.size
         few = self.kept[-number:] if number else []
         mixed_x, mixed_y = (torch.cat([z, *(row[k][None] for row in few)]) for k, z in enumerate((x, target)))
@@ -95,7 +95,7 @@ def test_terms_over_several_steps_are_those_of_the_docstring(name: str, size: in
         torch.testing.assert_close(got.total, total, rtol=1e-10, atol=1e-10)
         schedules = {"temperature": 0.2}
         if adaptive and size:
-            schedules["buffer_share"] = buffer_share(epoch, 20, None, None)
+            schedules["buffer_share"] = buffer_share(epoch, 20)
         assert list(got.terms) == ["mse", key, "supcr", *schedules]
         terms |= {name: torch.tensor(value, dtype=total.dtype) for name, value in schedules.items()}
         for term, value in got.terms.items():
