@@ -10,12 +10,12 @@ DGL_STRATEGIES = ("edge_subgraph", "edge_mask")
 """These strategies leave products to DGL, whose build must support the device."""
 
 
-def no_edges(what: str, strategy: str) -> ConfigError:
+def no_edges(what: str, strategy: str, able: tuple[str, ...] = DGL_STRATEGIES) -> ConfigError:
     """Return the error that a strategy has no single edges, which attention and changed edges need."""
     return ConfigError(
         f"{what} needs a strategy that has single edges",
         got=strategy,
-        expected=f"auto, {' or '.join(DGL_STRATEGIES)}",
-        do='take `strategy="edge_mask"`, in an experiment `model.strategy: edge_mask`; it needs DGL: '
+        expected=f"auto, {' or '.join(able)}",
+        do=f'take `strategy="{able[-1]}"`, in an experiment `model.strategy: {able[-1]}`; it needs DGL: '
         "`pip install dgl==1.1.3`, with Python 3.11 on Linux",
     )

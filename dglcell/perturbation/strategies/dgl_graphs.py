@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -39,7 +39,6 @@ class EdgeRows:
     graph: DGLGraph
     weight: Tensor | None
     activity: Tensor | None
-    _made: dict[tuple[float, float], Tensor] = field(default_factory=dict, repr=False)
 
     @cached_property
     def factor(self) -> Tensor | None:
@@ -54,38 +53,8 @@ class EdgeRows:
         if self.activity is None:
             counts: Tensor = self.graph.in_degrees()
             return counts
-        return _summed(self.activity, self.graph.edges()[1].long(), self.graph.num_dst_nodes())
-
-    def dividing_by(self, powers: tuple[float, float]) -> Tensor:
-        """Return weights with which modules that divide by degrees of ``graph`` divide by activities, [E] or [E, C].
-
-        Such a module divides by an in-degree d to the first power, where the sum of activities d' is right. Its weights
-        are multiplied by (d / d') to this power; likewise for out-degrees and the second one.
-        """
-        if powers not in self._made:
-            assert self.activity is not None
-            factor = self.factor
-            assert factor is not None
-            source, destination = (ends.long() for ends in self.graph.edges())
-            if powers[0]:
-                more = _ratio(self.graph.in_degrees(), self.in_degrees)
-                factor = factor * more[destination] ** powers[0]
-            if powers[1]:
-                more = _ratio(self.graph.out_degrees(), _summed(self.activity, source, self.graph.num_src_nodes()))
-                factor = factor * more[source] ** powers[1]
-            self._made[powers] = factor
-        return self._made[powers]
-
-
-def _summed(values: Tensor, ends_E: Tensor, number: int) -> Tensor:
-    """Return the sums of values of edges, [E] or [E, C], at one end of them."""
-    return values.new_zeros(number, *values.shape[1:]).index_add(0, ends_E, values)
-
-
-def _ratio(counts: Tensor, left: Tensor) -> Tensor:
-    """Return how many times as much all edges are as those that are left, 1 where none is."""
-    counts = counts.to(left.dtype).view(-1, *[1] * (left.dim() - 1))
-    return torch.where(left == 0, 1, counts / torch.where(left == 0, 1, left))
+        sums = self.activity.new_zeros(self.graph.num_dst_nodes(), *self.activity.shape[1:])
+        return sums.index_add(0, self.graph.edges()[1].long(), self.activity)
 
 
 class GraphStrategy(ABC):
@@ -114,10 +83,6 @@ class GraphStrategy(ABC):
     @abstractmethod
     def states(self, rows: Tensor) -> WholeStates:
         """Return rows of the graph as states."""
-
-    @abstractmethod
-    def keep(self, node_type: str) -> Tensor:
-        """Return which rows of the graph are kept, [R, …] bool."""
 
     def start(self, x_NH: Tensor) -> WholeStates:
         return WholeStates(x_NH.unsqueeze(1), self.num_strains)
@@ -162,17 +127,6 @@ class GraphStrategy(ABC):
         values = values.unflatten(-1, (share.shape[-1], -1)).contiguous()
         return self.states(ops.u_mul_e_sum(edges.graph, values, share.unsqueeze(-1)).flatten(-2))
 
-    def convolve(self, relation: Relation, source: States, destination: States, module: GraphModule) -> States:
-        """Return what a module written for DGL computes, called once with all columns' edges and rows."""
-        assert isinstance(source, WholeStates)
-        assert isinstance(destination, WholeStates)
-        edges = self.edge_rows(relation, source.x_NCH.dtype)
-        if edges.graph.num_edges() == 0:
-            return self._none(relation, destination)
-        y = module(edges, self.rows(source), self.rows(destination))
-        # A module may give anything to a node without edges.
-        return self.states(torch.where(self.keep(relation[2]).unsqueeze(-1), y, 0))
-
     def _none(self, relation: Relation, like: WholeStates) -> WholeStates:
         return WholeStates(like.x_NCH.new_zeros(self.cell[relation].num_dst, 1, like.x_NCH.shape[2]), self.num_strains)
 
@@ -198,9 +152,6 @@ class EdgeMask(GraphStrategy):
 
     def states(self, rows: Tensor) -> WholeStates:
         return WholeStates(rows, self.num_strains)
-
-    def keep(self, node_type: str) -> Tensor:
-        return self.kept[node_type].columns(torch.bool)
 
 
 class EdgeSubgraph(GraphStrategy):
@@ -259,5 +210,14 @@ class EdgeSubgraph(GraphStrategy):
     def states(self, rows: Tensor) -> WholeStates:
         return WholeStates(rows.unflatten(0, (1 + self.num_strains, -1)).transpose(0, 1), self.num_strains)
 
-    def keep(self, node_type: str) -> Tensor:
-        return self.kept[node_type].columns(torch.bool).T.flatten()
+    def convolve(self, relation: Relation, source: States, destination: States, module: GraphModule) -> States:
+        """Return what a module written for DGL computes, called once with all columns' edges and rows."""
+        assert isinstance(source, WholeStates)
+        assert isinstance(destination, WholeStates)
+        edges = self.edge_rows(relation, source.x_NCH.dtype)
+        if edges.graph.num_edges() == 0:
+            return self._none(relation, destination)
+        y = module(edges, self.rows(source), self.rows(destination))
+        # A module may give anything to a node without edges.
+        kept_R = self.kept[relation[2]].columns(torch.bool).T.flatten()
+        return self.states(torch.where(kept_R.unsqueeze(-1), y, 0))
