@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from benchmarks.workload import Workload
 from dglcell.errors import ConfigError, DglcellError, MissingDependencyError
-from dglcell.kernels.spmm import KERNELS, check_kernel, runs_on
+from dglcell.kernels.spmm import KERNELS, check_kernel, kernels_on
 from dglcell.models.cell_model import HeteroCell
 from dglcell.models.config import HeteroCellConfig
 from dglcell.perturbation import STRATEGIES
@@ -119,7 +119,7 @@ def build_ours(
         MissingDependencyError: DGL does not run on this device.
         UnsupportedError: the kernel is for another device.
     """
-    if kernel != "auto" and not runs_on(kernel, device):
+    if kernel != "auto" and kernel not in kernels_on(device):
         raise UnsupportedError(f"kernel '{kernel}' is not for this device")
     check_kernel(kernel, device)
     if recompute:

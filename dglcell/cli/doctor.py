@@ -12,7 +12,7 @@ import torch
 from dglcell.errors import MissingDependencyError, count
 from dglcell.files.atomic import RAW_VARIABLE, raw_folder
 from dglcell.graph.resident_graph import ResidentRelation, dgl_runs_on, import_dgl
-from dglcell.kernels.spmm import KERNELS, default_kernel, runs_on, spmm
+from dglcell.kernels.spmm import KERNELS, default_kernel, kernels_on, spmm
 from dglcell.machine import allotted_cores, cores, processor_name
 from dglcell.perturbation import DGL_STRATEGIES
 from dglcell.runs import version_of
@@ -88,7 +88,7 @@ def _gpu() -> Finding:
 
 def _kernel(name: str, device: str) -> Finding:
     what = f"kernel {name} on {device}"
-    if not runs_on(name, device):
+    if name not in kernels_on(device):
         missing = name == "triton" and device == "cuda"
         other = "GPUs" if device == "cpu" else "CPUs"
         return Finding(what, "Triton is not installed" if missing else f"is for {other} only")

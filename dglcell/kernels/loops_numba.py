@@ -27,12 +27,6 @@ def jit(function: Callable[..., Any]) -> Any:
     return dispatcher
 
 
-# Sums of rows over edges, held in vector registers from the first edge to the last, for numba code.
-#
-# They are written out as vector instructions: from a loop over columns the compiler makes sums that go through memory
-# at every edge, at a third of the speed.
-
-
 VECTOR_BYTES = 64
 """Bytes of the widest registers; narrower ones are used in pairs."""
 
@@ -40,30 +34,22 @@ VECTORS = 4
 """This many vectors are summed at once: they fit into the registers and hide how long an addition takes."""
 
 
-def _sum_edges(
-    typingctx: Any,
-    vectors: Any,
-    source: Any,
-    offset: Any,
-    stride: Any,
-    indices: Any,
-    weights: Any,
-    first: Any,
-    last: Any,
-    total: Any,
-) -> Any:
-    """Compute ``total[c] = Σ over edges e of weights[e] · source[indices[e] · stride + offset + c]``.
+@intrinsic(prefer_literal=True)
+def sum_edges(
+    typingctx: Any, vectors: Any, source: Any, offset: Any, stride: Any,
+    indices: Any, weights: Any, first: Any, last: Any, total: Any,
+) -> Any:  # fmt: skip
+    """Compute ``total[c] = Σ over edges e of weights[e] · source[indices[e] · stride + offset + c]``, in their order.
 
-    The sum is in the order of edges.
+    Sums are held in vector registers from the first edge to the last. They are written out as vector instructions: from
+    a loop over columns the compiler makes sums that go through memory at every edge, at a third of the speed.
 
     Args:
         vectors: a literal number; c goes from 0 to as many elements as this number of vectors has.
-        source: 1-D float32 or float64.
-        offset, stride: int64.
+        source, total: 1-D float32 or float64.
         indices: 1-D, unsigned or not negative.
         weights: 1-D in the type of ``source``, or None for ones.
         first, last: int64, the range of edges, without the last.
-        total: 1-D in the type of ``source``.
     """
     element = source.dtype
     lanes = VECTOR_BYTES // (element.bitwidth // 8)
@@ -117,13 +103,9 @@ def _sum_edges(
 
 
 def _spread(builder: Any, scalar: Any, vector: Any) -> Any:
-    """Return the vector whose elements all equal the scalar."""
     nothing = vector(ir.Undefined)
     one = builder.insert_element(nothing, scalar, ir.IntType(32)(0))
     return builder.shuffle_vector(one, nothing, ir.VectorType(ir.IntType(32), vector.count)(None))
-
-
-sum_edges: Any = intrinsic(prefer_literal=True)(_sum_edges)
 
 
 # The loops of the ``tiled`` kernel.
@@ -131,7 +113,6 @@ sum_edges: Any = intrinsic(prefer_literal=True)(_sum_edges)
 # Columns are counted in unsigned integers: a signed index might be negative, and the check for that keeps the compiler
 # from handling many columns with one instruction.
 _column = np.uint64
-_HALF, _ONE, _NAN = np.uint32(16), np.uint32(1), np.uint32(0x7FC0)
 
 
 @jit
@@ -145,43 +126,11 @@ def pack(x, column, tile):
 
 
 @jit
-def pack_bfloat16(x, column, tile):
-    """Do what ``pack`` does from bits of bfloat16, which numba lacks, to float32, whose upper half they are."""
-    width, column = _column(min(tile.shape[1], x.shape[1] - column)), _column(column)
-    for u in range(tile.shape[0]):
-        for c in range(width):
-            tile[u, c] = np.uint32(x[u, column + c]) << _HALF
-        tile[u, width:] = 0
-
-
-@jit
-def unpack_bfloat16(tile, column, y):
-    """Round bits of float32 to bits of bfloat16: from ``tile`` [M, W] to ``y`` [M, C] from ``column`` on."""
-    width, column = _column(min(tile.shape[1], y.shape[1] - column)), _column(column)
-    for v in range(tile.shape[0]):
-        for c in range(width):
-            bits = tile[v, c]
-            rounded = (bits + np.uint32(0x7FFF) + (bits >> _HALF & _ONE)) >> _HALF  # to the nearest, halves to even
-            is_nan = bits & np.uint32(0x7FFFFFFF) > np.uint32(0x7F800000)
-            y[v, column + c] = _NAN if is_nan else rounded
-
-
-@jit
 def sum_rows(source, stride, offset, width, starts, indices, weights, y, column):
-    """Compute for every row v the sum over its edges e, in their order.
+    """Compute ``y[v, column + c] = Σ weights[e] · source[indices[e], offset + c]`` over the edges e of every row v.
 
-    ``y[v, column + c] = Σ weights[e] · source[indices[e], offset + c]``.
-
-    Args:
-        source: a matrix laid out flat, float32 or float64.
-        stride: length of its rows.
-        offset: the first column to be read.
-        width: number of columns to be read, a multiple of 64 bytes.
-        starts: [M + 1] int64.
-        indices: [E], any integer type.
-        weights: [E] in the type of ``source``, or None for ones.
-        y: [M, C] in the type of ``source``.
-        column: the first column to be written; columns beyond the last are left out.
+    ``source`` is a matrix laid out flat, in rows of ``stride``, of which ``width`` columns are read, a multiple of 64
+    bytes. Columns beyond the last of ``y`` [M, C] are left out.
     """
     lanes = VECTOR_BYTES // source.itemsize
     block = VECTORS * lanes
@@ -217,33 +166,11 @@ def compiled(loops: str, width: int) -> Any:
 
 @jit
 def mark(starts, neighbours, nodes, strains, mask):
-    """Set ``mask[neighbours[e], strains[i]]`` to true for all edges e of nodes[i].
-
-    Args:
-        starts, neighbours: as for ``pull``.
-        nodes, strains: [D].
-        mask: [M, B] bool.
-    """
+    """Set ``mask[neighbours[e], strains[i]]`` to true for all edges e of nodes[i]."""
     for i in range(len(nodes)):
         strain = strains[i]
         for edge in range(starts[nodes[i]], starts[nodes[i] + 1]):
             mask[neighbours[edge], strain] = True
-
-
-@jit
-def by_strain(strains, number):
-    """Return positions of the pairs by strain, [D], in their order otherwise, and where each strain begins, [B + 1]."""
-    starts = np.zeros(number + 1, np.int64)
-    for i in range(len(strains)):
-        starts[strains[i] + 1] += 1
-    for b in range(number):
-        starts[b + 1] += starts[b]
-    following = starts.copy()
-    order = np.empty(len(strains), np.int64)
-    for i in range(len(strains)):
-        order[following[strains[i]]] = i
-        following[strains[i]] += 1
-    return order, starts
 
 
 def _pull(fixed):
@@ -254,15 +181,11 @@ def _pull(fixed):
         Negative rows are left out. Eight edges are taken at a time, so that the sum is read and written once for them.
 
         Args:
-            starts: [N + 1] edges of node u are ``starts[u]:starts[u + 1]``.
-            neighbours: [E] the other ends.
-            weights: [E] in the type of ``source``, or None.
+            starts, neighbours, weights: edges by node; weights in the type of ``source``, or None.
             nodes, strains: [K].
-            order: [K] the order in which pairs are taken.
-            table: [B, N'] rows of ``source``.
-            source: [S, H].
+            order: [K] the order in which pairs are taken, from ``row`` to ``stop``.
+            table: [B, N'] rows of ``source`` [S, H].
             out: [K, H].
-            row, stop: the range of places of ``order``.
         """
         width = fixed or source.shape[1]
         for place in range(row, stop):
@@ -310,16 +233,7 @@ def _push(fixed):
     def push(starts, neighbours, weights, nodes, strains, order, table, source, out, row, stop):
         """Add ``weights[e] · source[i]`` to ``out[table[strains[i], neighbours[e]]]`` for all edges e of nodes[i].
 
-        This is the transpose of ``pull``; calls that run at once must have different strains.
-
-        Args:
-            starts, neighbours, weights: as for ``pull``.
-            nodes, strains: [D].
-            order: [D] the order in which pairs are taken.
-            table: [B, M] rows of ``out``; negative for none.
-            source: [D, H].
-            out: [K, H].
-            row, stop: the range of places of ``order``.
+        This is the transpose of ``pull``, with its arguments; calls that run at once must have different strains.
         """
         width = fixed or source.shape[1]
         for place in range(row, stop):

@@ -14,45 +14,30 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from dglcell.kernels.row_chain import PROGRAMS, Tile, tile_of
+from dglcell.kernels.row_chain import PROGRAMS, options, strains_of_tile
 
 BLOCK = 128
 """Rows of one product of the second kernel."""
 
 
 class Pairs(NamedTuple):
-    """Hold weights of P pairs of R relations, and rows of the base.
+    """Hold weights of P pairs of R relations, and rows of the base."""
 
-    Attributes:
-        first: [P, 2, H, b] from the rows of either relation to hidden rows.
-        scorer: [P, b, b] from these to the scorer's.
-        score: [b] from the scorer's to logits.
-        last: [P, b, H] from hidden rows to options.
-        before, scored: [P, N, b] the base's hidden rows and the scorer's, before their activation.
-        logits: [N, P + 1] of the base; the last option is the mean of all relations.
-        options: [N, P + 1, H] of the base.
-    """
-
-    first: Tensor
-    scorer: Tensor
-    score: Tensor
-    last: Tensor
-    before: Tensor
-    scored: Tensor
-    logits: Tensor
-    options: Tensor
+    first: Tensor  #: [P, 2, H, b] from the rows of either relation to hidden rows
+    scorer: Tensor  #: [P, b, b] from these to the scorer's
+    score: Tensor  #: [b] from the scorer's to logits
+    last: Tensor  #: [P, b, H] from hidden rows to options
+    before: Tensor  #: [P, N, b] the base's hidden rows before their activation
+    scored: Tensor  #: [P, N, b] the scorer's
+    logits: Tensor  #: [N, P + 1] of the base; the last option is the mean of all relations
+    options: Tensor  #: [N, P + 1, H] of the base
 
 
 class Members(NamedTuple):
-    """Say which relations are pairs.
+    """Say which relations are pairs."""
 
-    Attributes:
-        of_pair: [P, 2] the relations of every pair.
-        of_relation: [R, R + 1] where every relation is in the flat ``of_pair``.
-    """
-
-    of_pair: Tensor
-    of_relation: Tensor
+    of_pair: Tensor  #: [P, 2] the relations of every pair
+    of_relation: Tensor  #: [R, R + 1] where every relation is in the flat ``of_pair``
 
 
 ShareChanges = Callable[[Tensor, Tensor, Tensor, int], Tensor]
@@ -65,10 +50,8 @@ def mixed(
     """Return differences of the mixture, [N · B, H], in the type of ``rows``.
 
     Args:
-        pairs: weights and base.
-        members: the relations of the pairs.
-        rows: [R, N · B, H] differences of every relation's rows.
-        mean: [N · B, H] differences of their mean.
+        pairs, members: weights and base, and the relations of the pairs.
+        rows, mean: [R, N · B, H] differences of every relation's rows, and [N · B, H] of their mean.
         mean_logit: [N · B] by how much its logit differs.
         changes: computes shares.
         gelu: whether the activation is GELU; it is ReLU otherwise.
@@ -83,7 +66,7 @@ class _Mixed(torch.autograd.Function):
         ctx: Any, members: Members, changes: ShareChanges, gelu: bool, rows: Tensor, mean: Tensor, mean_logit: Tensor,
         *tensors: Tensor,
     ) -> Tensor:  # fmt: skip
-        from dglcell.kernels.pair_mix_triton import pair_forward
+        from dglcell.kernels.row_triton import pair_forward
 
         rows, mean, pairs = rows.contiguous(), mean.contiguous(), Pairs(*tensors)
         launch = _Launch(rows, pairs, gelu, backward=False)
@@ -107,7 +90,7 @@ class _Mixed(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        from dglcell.kernels.pair_mix_triton import row_sums
+        from dglcell.kernels.row_triton import row_sums
 
         (rows, mean, change_NOB, out, *tensors), members = ctx.saved_tensors, ctx.members
         pairs, grad = Pairs(*tensors), grad.contiguous()
@@ -162,34 +145,28 @@ def _of_relations(grad: Tensor, weight: Tensor, members: Members) -> Tensor:
     return _sum_of_products(grad, members.of_relation // 2, transposed)
 
 
-def _tile(strains: int, dtype: torch.dtype, *, backward: bool) -> Tile:
-    """Return a tile of which registers do not spill. Two warps share 32 rows of narrow products; more would repeat."""
-    size = tile_of(strains, dtype, backward=backward).strains
-    if dtype == torch.float32:
-        return Tile(size, 8 if backward else 4, stages=2)
-    return Tile(size, 4, stages=3) if backward else Tile(size, 2, stages=2)
-
-
 class _Launch:
     """Hold what the kernels of pairs are started with."""
 
     def __init__(self, rows: Tensor, pairs: Pairs, gelu: bool, *, backward: bool) -> None:
-        import triton.language as tl
+        from dglcell.kernels.row_triton import TYPES
 
         (self.P, self.N, self.W), (_, count, H) = pairs.before.shape, rows.shape
         self.B = count // self.N
-        tile = _tile(self.B, rows.dtype, backward=backward)
-        self.tiles = -(-self.B // tile.strains)
+        size = strains_of_tile(self.B, rows.dtype, backward=backward)
+        # Registers do not spill. Two warps share 32 rows of narrow products; more would repeat.
+        half = options(4, 3) if backward else options(2, 2)
+        self.options = options(8 if backward else 4, 2) if rows.dtype == torch.float32 else half
+        self.tiles = -(-self.B // size)
         programs = PROGRAMS if backward else 8 * PROGRAMS  # the forward pass has no sums over nodes
         self.grid = max(1, min(self.N, programs // (self.P * self.tiles))), self.P, self.tiles
         first, scorer, last = (x.to(rows.dtype).contiguous() for x in (pairs.first, pairs.scorer, pairs.last))
         self.weights = first, scorer, pairs.score, pairs.before, pairs.scored, last
-        kind = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}[rows.dtype]
-        self.sizes, self.options = (self.N, self.B, self.P, gelu, kind, tile.strains, H, self.W), tile.options
+        self.sizes = self.N, self.B, self.P, gelu, TYPES[rows.dtype], size, H, self.W
 
     def gradients(self, rows: Tensor, of_pair: Tensor, *given: Tensor) -> list[Tensor]:
         """Return the gradients of hidden rows before their activation, and of the first six of ``Pairs``."""
-        from dglcell.kernels.pair_mix_triton import pair_backward
+        from dglcell.kernels.row_triton import pair_backward
 
         first, scorer, score, *bases, last = self.weights
         parts = self.tiles * self.grid[0]
@@ -208,17 +185,14 @@ def _sum_of_products(
     x: Tensor, which: Tensor, weight: Tensor, share_NOB: Tensor | None = None, *added: Tensor
 ) -> Tensor:
     """Return Σ_k x[which[i, k]] · weight[i, k] for every i, each times its share, in the type of ``x``."""
-    import triton.language as tl
-
-    from dglcell.kernels.pair_mix_triton import sum_of_products
+    from dglcell.kernels.row_triton import TYPES, sum_of_products
 
     (_, count, W), (number, K, _, H) = x.shape, weight.shape
     out, weight = x.new_empty(number, count, H), weight.to(x.dtype).contiguous()
     start, mean = added or (None, None)
     B = 1 if share_NOB is None else share_NOB.shape[2]
-    kind = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}[x.dtype]
     sum_of_products[-(-count // BLOCK), number](
-        x, which, weight, share_NOB, start, mean, out, count, B, K, share_NOB is not None, kind, BLOCK, W, H,
+        x, which, weight, share_NOB, start, mean, out, count, B, K, share_NOB is not None, TYPES[x.dtype], BLOCK, W, H,
         num_warps=4,
     )  # fmt: skip
     return out

@@ -2,25 +2,32 @@
 
 A layer's rows go through Linear, activation, Linear, norm, activation, once for each relation. One operation after the
 other, each of them reads and writes all rows. Here the rows of a node are read once, stay in registers through the
-whole chain and through the sum over relations, and are computed again in the backward pass. The chain is that of the
-layer's own torch modules, and ``row_chain_text`` puts the kernels together from it. The base's rows go through kernels
-of the same chain, in single precision.
+whole chain and through the sum over relations, and are computed again in the backward pass. The base's rows go through
+kernels of the same chain, in single precision.
+
+The text of the kernels is put together from the layer's own torch modules: one line for a module, in each of four
+kernels, that calls a function of ``row_triton``. The base's kernels keep the rows before every module that is not
+linear; those of the differences read them, because such a module's difference depends on them.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import linecache
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from dglcell.kernels.row_chain_text import CURVED, GELU, LINEAR, NORM, RELU, WEIGHTED, kernels
+LINEAR, NORM, GELU, RELU = "linear", "norm", "gelu", "relu"
+CURVED = (NORM, GELU, RELU)
+WEIGHTED = (LINEAR, NORM)
+
+Kinds = tuple[str, ...]
 
 WIDTHS = (16, 32, 64)
 """Rows this wide fit into registers, as their weights into shared memory, and are as wide as matrix units want them."""
@@ -32,28 +39,16 @@ PROGRAMS = 792
 """Most programs that share the nodes in the backward pass: three rounds of two for each processor of an H100."""
 
 
-@dataclass(frozen=True)
-class Step:
-    """Describe one module of a chain.
+class Step(NamedTuple):
+    """Describe one module of a chain."""
 
-    Attributes:
-        kind: LINEAR, NORM, GELU or RELU.
-        name: the module's name.
-        eps: of a norm.
-    """
-
-    kind: str
-    name: str
-    eps: float = 0.0
+    kind: str  #: LINEAR, NORM, GELU or RELU
+    name: str  #: the module's name
+    eps: float = 0.0  #: of a norm
 
 
 def steps_of(modules: Iterable[tuple[str, nn.Module]], width: int) -> list[Step] | None:
-    """Return the steps of modules that are applied one after the other; None where the kernel does not know one.
-
-    Args:
-        modules: names and modules.
-        width: the width of all rows.
-    """
+    """Return the steps of named modules, applied in turn to rows of a width; None where no kernel knows one."""
     steps: list[Step] = []
     for name, module in modules:
         if isinstance(module, nn.Identity) or (isinstance(module, nn.Dropout) and not (module.p and module.training)):
@@ -73,46 +68,27 @@ def steps_of(modules: Iterable[tuple[str, nn.Module]], width: int) -> list[Step]
     return steps if width in WIDTHS else None
 
 
-@dataclass(frozen=True)
-class Tile:
-    """Describe what a program computes at once: strains of a node, the warps that share them, and their registers."""
-
-    strains: int
-    warps: int
-    stages: int = 3
-    registers: int | None = None
-
-    @property
-    def options(self) -> dict[str, int | None]:
-        """Return the options of a launch."""
-        return {"num_warps": self.warps, "num_stages": self.stages, "maxnreg": self.registers}
+Options = dict[str, int | None]
 
 
-def tile_of(strains: int, dtype: torch.dtype, *, backward: bool, products: int = 2) -> Tile:
-    """Return the tile that leaves the fewest rows empty, as large as registers allow without spilling.
+def options(warps: int, stages: int, registers: int | None = None) -> Options:
+    """Return the options of a launch: warps that share a tile, stages of the pipeline, and registers of a thread."""
+    return {"num_warps": warps, "num_stages": stages, "maxnreg": registers}
 
-    ``products`` are the weights whose gradients are held in registers.
-    """
+
+def strains_of_tile(strains: int, dtype: torch.dtype, *, backward: bool) -> int:
+    """Return for how many strains of a node a program computes: few empty rows, and no registers that spill."""
     size = min((32, 16), key=lambda size: -(-strains // size) * size)
-    if dtype == torch.float32:
-        return Tile(16 if backward else size, 8, stages=3 if products < 3 else 1)
-    return Tile(size, 4, stages=3 if products < 3 else 2) if backward else Tile(size, 4, stages=1, registers=80)
-
-
-def runs_on(device: torch.device) -> bool:
-    """Return whether the kernel runs on a device: a GPU of NVIDIA with matrix units for bfloat16, where Triton is."""
-    return device.type in DEVICES and _triton_runs(device)
+    return 16 if backward and dtype == torch.float32 else size
 
 
 DEVICES: tuple[str, ...] = ("cuda",)
 """Types of devices on which rows are computed so."""
 
-TYPES = (torch.float32, torch.bfloat16)
-"""Differences are of these types, and their base in single precision."""
-
 
 @cache
 def _triton_runs(device: torch.device) -> bool:
+    """Return whether Triton is there, and a GPU is one of NVIDIA with matrix units for bfloat16."""
     if importlib.util.find_spec("triton") is None:
         return False
     return device.type != "cuda" or (torch.version.hip is None and torch.cuda.get_device_capability(device) >= (8, 0))
@@ -120,7 +96,8 @@ def _triton_runs(device: torch.device) -> bool:
 
 def fits(steps: Sequence[Step], width: int, dtype: torch.dtype, device: torch.device) -> bool:
     """Return whether the kernels compute differences of a type on a device: their tiles fit into its shared memory."""
-    if dtype not in TYPES or not runs_on(device):
+    known = dtype in (torch.float32, torch.bfloat16)  # of differences; the base is in single precision
+    if not known or device.type not in DEVICES or not _triton_runs(device):
         return False
     products = sum(step.kind == LINEAR for step in steps)
     # As compiled for an H100: bytes of the base's backward pass, and of that of differences in single precision.
@@ -137,6 +114,248 @@ def _shared_memory(device: torch.device) -> float:
     return int(driver.active.utils.get_device_properties(device.index or 0)["max_shared_mem"])
 
 
+# The text of the kernels.
+
+
+def _function(name: str, arguments: Iterable[str], body: Iterable[str]) -> str:
+    return "\n".join([f"def {name}({', '.join(arguments)}):", *_indented(body)])
+
+
+def _indented(lines: Iterable[str], depth: int = 1) -> list[str]:
+    return ["    " * depth + line for line in lines]
+
+
+def _named(words: str, kinds: Kinds, among: Sequence[str]) -> list[str]:
+    return [f"{word}{i}" for word in words.split() for i, kind in enumerate(kinds) if kind in among]
+
+
+def _eps(kinds: Kinds) -> list[str]:
+    return [f"eps{i}: tl.constexpr" for i, kind in enumerate(kinds) if kind == NORM]
+
+
+# The base's rows.
+
+_OF_NODES = [
+    "there = (nodes < N)[:, None]",
+    "own = nodes[:, None] * H + columns[None, :]",
+    "rows = r * N * H + own",
+    "x_rows = tl.load(x + own, mask=there, other=0)",
+]
+
+
+def _base_forward(kinds: Kinds) -> str:
+    arguments = ["x", "received", "scale", "out", *_named("weight bias", kinds, WEIGHTED)]
+    arguments += [*_named("base", kinds, CURVED), "N, BN: tl.constexpr, H: tl.constexpr", *_eps(kinds)]
+    body = [
+        "r = tl.program_id(1).to(tl.int64)",
+        "nodes = tl.program_id(0).to(tl.int64) * BN + tl.arange(0, BN)",
+        "columns = tl.arange(0, H)",
+        "across = columns[None, :] * H + columns[:, None]",
+        *_OF_NODES,
+        "a = tl.load(received + rows, mask=there, other=0) + tl.load(scale + r) * x_rows",
+    ]
+    for i, kind in enumerate(kinds):
+        if kind == LINEAR:
+            body.append(f"a = product(a, tl.load(weight{i} + r * H * H + across))")
+            body.append(f"a += tl.load(bias{i} + r * H + columns)[None, :]")
+            continue
+        body.append(f"tl.store(base{i} + rows, a, mask=there)")
+        if kind == NORM:
+            body.append(f"gamma{i} = tl.load(weight{i} + r * H + columns)")
+            body.append(f"beta{i} = tl.load(bias{i} + r * H + columns)")
+        body.append(f"a = {_rows_after(i, kind, 'a')}")
+    return _function("base_forward", arguments, [*body, "tl.store(out + rows, a, mask=there)"])
+
+
+def _rows_after(i: int, kind: str, rows: str) -> str:
+    if kind == NORM:
+        return f"norm_rows({rows}, eps{i}, H) * gamma{i}[None, :] + beta{i}[None, :]"
+    return f"{kind}_rows({rows})"
+
+
+def _base_backward(kinds: Kinds) -> str:
+    arguments = ["x", "received", "scale", "grad", "of_rows", "of_scale", *_named("weight bias", kinds, WEIGHTED)]
+    arguments += [*_named("base of_base", kinds, CURVED), *_named("of_weight of_bias", kinds, WEIGHTED)]
+    arguments += ["N, SUMMED: tl.constexpr, BN: tl.constexpr, H: tl.constexpr", *_eps(kinds)]
+    before, back, after = [], [], []
+    for i, kind in reversed(list(enumerate(kinds))):
+        if kind in WEIGHTED:
+            before.append(f"s{i} = tl.zeros((H,), tl.float32)")
+            after.append(f"tl.store(of_bias{i} + place * H + columns, s{i})")
+            back.append(f"s{i} += tl.sum(g, 0)")
+        if kind == LINEAR:
+            before += [f"w{i} = tl.load(weight{i} + r * H * H + square)", f"t{i} = tl.zeros((H, H), tl.float32)"]
+            after.append(f"tl.store(of_weight{i} + place * H * H + square, t{i})")
+            given = "tl.load(received + rows, mask=there, other=0) + scale_r * x_rows"
+            if i:
+                back.append(f"a{i - 1} = tl.load(base{i - 1} + rows, mask=there, other=0)")
+                given = _rows_after(i - 1, kinds[i - 1], f"a{i - 1}")
+            back += [f"t{i} = weight_gradient({given}, g, t{i})", f"g = product(g, w{i})"]
+            continue
+        if i + 1 == len(kinds) or kinds[i + 1] != LINEAR:
+            back.append(f"a{i} = tl.load(base{i} + rows, mask=there, other=0)")
+        if kind == NORM:
+            before.append(f"gamma{i} = tl.load(weight{i} + r * H + columns)")
+            before.append(f"beta{i} = tl.load(bias{i} + r * H + columns)")
+            before.append(f"t{i} = tl.zeros((H,), tl.float32)")
+            after.append(f"tl.store(of_weight{i} + place * H + columns, t{i})")
+            back.append(f"t{i} += tl.sum(g * norm_rows(a{i}, eps{i}, H), 0)")
+            back.append(f"g = norm_rows_gradient(a{i}, g * gamma{i}[None, :], eps{i}, H)")
+        else:
+            back.append(f"g = {kind}_rows_gradient(a{i}, g)")
+        back.append(f"g += tl.load(of_base{i} + rows, mask=there, other=0)")
+    loop = [
+        "nodes = (number + 0 * r) * BN + tl.arange(0, BN)  # of 64 bits",
+        *_OF_NODES,
+        "g = tl.load(grad + (own if SUMMED else rows), mask=there, other=0)",
+        *back,
+        "tl.store(of_rows + rows, g, mask=there)",
+        "of_scale_r += tl.sum(tl.sum(g * x_rows, 1), 0)",
+    ]
+    body = [
+        "part, r = tl.program_id(0), tl.program_id(1).to(tl.int64)",
+        "place = part * tl.num_programs(1) + r",
+        "columns = tl.arange(0, H)",
+        "square = columns[:, None] * H + columns[None, :]",
+        "scale_r, of_scale_r = tl.load(scale + r), 0.0",
+        *before,
+        "for number in range(part, tl.cdiv(N, BN), tl.num_programs(0)):",
+        *_indented(loop),
+        *after,
+        "tl.store(of_scale + place, of_scale_r)",
+    ]
+    return _function("base_backward", arguments, body)
+
+
+# The strains' differences.
+
+_SIZES = "N, B, R, HAS_X: tl.constexpr, SUMMED: tl.constexpr, TYPE: tl.constexpr, BB: tl.constexpr, H: tl.constexpr"
+
+_GIVEN = [
+    "d = load_rows(received, r * N + node, strains, columns, there, B, H)",
+    "scale_r = tl.load(scale + r)",
+    "if HAS_X:",
+    "    x_rows = load_rows(x, node, strains, columns, there, B, H)",
+    "    d += scale_r * x_rows",
+]
+
+
+def _steps(kinds: Kinds, kept: bool) -> list[str]:
+    """Return the lines that compute the chain; ``kept`` where each step's input has a name of its own."""
+    lines = []
+    for i, kind in enumerate(kinds):
+        out, given = (f"d{i + 1}", f"d{i}") if kept else ("d", "d")
+        if kind == LINEAR:
+            weight = f"tl.trans({_held(i, kinds)})" if kept else f"tl.load(weight{i} + r * H * H + across)"
+            # Rounded here, so that a backward pass keeps half as many registers for it.
+            lines += [f"{given} = {given}.to(TYPE)", f"{out} = product({given}, {weight})"]
+            continue
+        lines.append(f"a{i} = tl.load(base{i} + (r * N + node) * H + columns)")
+        if kind == NORM:
+            lines.append(f"n{i} = norm_difference({given}, a{i}, eps{i}, H)")
+            gamma = f"gamma{i}" if kept else f"tl.load(weight{i} + r * H + columns)"
+            lines.append(f"{out} = n{i} * {gamma}[None, :]")
+        else:
+            lines.append(f"{out} = {kind}_difference({given}, a{i})")
+    return lines
+
+
+def _load(i: int) -> str:
+    return f"tl.load(weight{i} + r * H * H + square)"
+
+
+def _held(i: int, kinds: Kinds) -> str:
+    """Return the weight of a backward pass, loaded anew where three or more do not fit into shared memory."""
+    return f"w{i}" if kinds.count(LINEAR) < 3 else f"({_load(i)} if TYPE == tl.float32 else w{i})"
+
+
+def _forward(kinds: Kinds) -> str:
+    arguments = ["x", "received", "scale", "out", *_named("weight", kinds, WEIGHTED), *_named("base", kinds, CURVED)]
+    body = [
+        "node = tl.program_id(0).to(tl.int64)",
+        "strains = tl.program_id(1) * BB + tl.arange(0, BB)",
+        "columns = tl.arange(0, H)",
+        "across = columns[None, :] * H + columns[:, None]",
+        "there = strains < B",
+        "rows = (node * B + strains)[:, None] * H + columns[None, :]",
+        "total = tl.zeros((BB, H), tl.float32)",
+        "for r in range(R):",
+        *_indented([*_GIVEN, *_steps(kinds, kept=False)]),
+        "    if SUMMED:",
+        "        total += d",
+        "    else:",
+        "        at = out + (r + node * 0) * N * B * H + rows  # of 64 bits",
+        "        tl.store(at, d.to(out.dtype.element_ty), mask=there[:, None])",
+        "if SUMMED:",
+        "    tl.store(out + rows, total.to(out.dtype.element_ty), mask=there[:, None])",
+    ]
+    return _function("forward", [*arguments, _SIZES, *_eps(kinds)], body)
+
+
+def _backward(kinds: Kinds) -> str:
+    arguments = ["x", "received", "scale", "grad", "of_received", "of_scale", *_named("weight", kinds, WEIGHTED)]
+    arguments += [*_named("base", kinds, CURVED), *_named("of_weight", kinds, WEIGHTED)]
+    arguments += [*_named("of_base", kinds, CURVED), _SIZES, *_eps(kinds)]
+    before, back, after = [], [], []
+    for i, kind in reversed(list(enumerate(kinds))):
+        if kind == LINEAR:
+            before += [f"w{i} = {_load(i)}", f"t{i} = tl.zeros((H, H), tl.float32)"]
+            after.append(f"tl.store(of_weight{i} + place * H * H + square, t{i})")
+            back += [f"t{i} = weight_gradient(d{i}, g.to(TYPE), t{i})", f"g = product(g.to(TYPE), {_held(i, kinds)})"]
+            continue
+        if kind == NORM:
+            before.append(f"gamma{i} = tl.load(weight{i} + r * H + columns)")
+            before.append(f"t{i} = tl.zeros((H,), tl.float32)")
+            after.append(f"tl.store(of_weight{i} + place * H + columns, t{i})")
+            back += [f"t{i} += tl.sum(g * n{i}, 0)", f"g *= gamma{i}[None, :]"]
+            back.append(f"g, s{i} = norm_gradient(d{i}, a{i}, g, eps{i}, H)")
+        else:
+            back.append(f"g, s{i} = {kind}_gradient(d{i}, a{i}, g)")
+        back.append(f"tl.store(of_base{i} + ((tile * R + r) * N + node) * H + columns, s{i})")
+    loop = [
+        "node = number + 0 * tile  # of 64 bits",
+        *_GIVEN,
+        "d0 = d",
+        *_steps(kinds, kept=True),
+        "g = load_rows(grad, node if SUMMED else r * N + node, strains, columns, there, B, H)",
+        *back,
+        "if HAS_X:",
+        "    of_scale_r += tl.sum(g * x_rows, 1)",
+        "rows = of_received + ((r * N + node) * B + strains)[:, None] * H + columns[None, :]",
+        "tl.store(rows, g.to(of_received.dtype.element_ty), mask=there[:, None])",
+    ]
+    body = [
+        "part, r, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)",
+        "place = (tile * tl.num_programs(0) + part) * R + r",
+        "strains = tile * BB + tl.arange(0, BB)",
+        "columns = tl.arange(0, H)",
+        "square = columns[:, None] * H + columns[None, :]",
+        "there = strains < B",
+        "of_scale_r = tl.zeros((BB,), tl.float32)",
+        *before,
+        "for number in range(part, N, tl.num_programs(0)):",
+        *_indented(loop),
+        *after,
+        "tl.store(of_scale + place, tl.sum(of_scale_r, 0))",
+    ]
+    return _function("backward", arguments, body)
+
+
+@cache
+def kernels(kinds: Kinds) -> dict[str, Any]:
+    """Return the kernels of a chain: ``base_forward``, ``base_backward``, ``forward`` and ``backward``."""
+    import triton
+
+    from dglcell.kernels import row_triton
+
+    name = f"<dglcell row chain {' '.join(kinds)}>"
+    text = "\n\n".join(make(kinds) for make in (_base_forward, _base_backward, _forward, _backward))
+    linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name  # Triton reads the text from there
+    found: dict[str, Any] = {**vars(row_triton), "__name__": row_triton.__name__}
+    exec(compile(text, name, "exec"), found)
+    return {word: triton.jit(found[word]) for word in ("base_forward", "base_backward", "forward", "backward")}
+
+
 # The kernels as a function of torch.
 
 
@@ -151,6 +370,9 @@ def chained(
 ) -> tuple[Tensor, Tensor]:
     """Apply a chain, relation by relation, to what nodes receive plus ``scale`` times their own rows.
 
+    It returns the base's rows [N, H], and the differences [N · B, H] in the type of those given, summed over relations;
+    with R in front if not ``summed``.
+
     Args:
         steps: the chain.
         bases: the base's own rows [N, H], and what they receive, [R, N, H]; float32.
@@ -158,12 +380,6 @@ def chained(
         scale_R: the factors of the nodes' own rows.
         parameters: weight and bias of every step that has them, in order: [R, H, H] and [R, H] of LINEAR, [R, H] twice
             of NORM.
-        num_strains: B.
-        summed: whether results are summed over the relations.
-
-    Returns:
-        The base's rows [N, H], and the differences [N · B, H] in the type of those given; with R in front if not
-        ``summed``.
     """
     out: tuple[Tensor, Tensor] = _Chain.apply(tuple(steps), num_strains, summed, *bases, *deltas, scale_R, *parameters)
     return out
@@ -186,10 +402,8 @@ class _Chain(torch.autograd.Function):
             x, received, factor, rows, *call.weights, *call.biases, *before, call.N, NODES, call.H, *call.eps
         )
         given = delta if own is None else own, delta, factor
-        tile, sizes = call.tile(backward=False)
-        call.kernels["forward"][call.N, -(-B // tile.strains)](
-            *given, out, *call.rounded, *before, *sizes, **tile.options
-        )
+        size, sizes, how = call.tile(backward=False)
+        call.kernels["forward"][call.N, -(-B // size)](*given, out, *call.rounded, *before, *sizes, **how)
         ctx.call, ctx.types = call, [t.dtype for t in (scale, *parameters)]
         ctx.save_for_backward(x, received, *given, *before)
         return rows.sum(0) if summed else rows, out
@@ -224,30 +438,32 @@ class _Call:
         linear = [step.kind == LINEAR for step in steps if step.kind in WEIGHTED]
         self.rounded = [w.to(self.dtype) if one else w for w, one in zip(self.weights, linear, strict=True)]
 
-    def tile(self, *, backward: bool) -> tuple[Tile, tuple[object, ...]]:
-        """Return the tile of a pass over the differences, and the sizes that its kernel is told."""
-        import triton.language as tl
+    def tile(self, *, backward: bool) -> tuple[int, tuple[object, ...], Options]:
+        """Return the strains of a tile of a pass over the differences, the sizes that its kernel is told, and how."""
+        from dglcell.kernels.row_triton import TYPES
 
-        kind = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}[self.dtype]
-        products = sum(w.dim() == 3 for w in self.weights)
-        tile = tile_of(self.B, self.dtype, backward=backward, products=products)
-        return tile, (self.N, self.B, self.R, self.has_x, self.summed, kind, tile.strains, self.H, *self.eps)
+        many = sum(w.dim() == 3 for w in self.weights) > 2  # weights whose gradients are held in registers
+        size = strains_of_tile(self.B, self.dtype, backward=backward)
+        if self.dtype == torch.float32:
+            how = options(8, 1 if many else 3)
+        else:
+            how = options(4, 2 if many else 3) if backward else options(4, 1, 80)
+        return size, (self.N, self.B, self.R, self.has_x, self.summed, TYPES[self.dtype], size, self.H, *self.eps), how
 
     def backward(
         self, own: Tensor, delta: Tensor, factor: Tensor, grad: Tensor, before: list[Tensor]
     ) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor]]:
         """Return the gradients of differences, scale, weights, and the base's rows before modules."""
-        tile, sizes = self.tile(backward=True)
-        tiles = -(-self.B // tile.strains)
+        size, sizes, how = self.tile(backward=True)
+        tiles = -(-self.B // size)
         parts = max(1, min(self.N, PROGRAMS // (self.R * tiles)))
         of_delta, of_factor = torch.empty_like(delta), factor.new_empty(tiles * parts, self.R)
         of_weights = [w.new_empty(tiles * parts, *w.shape) for w in self.weights]
         of_before = [rows.new_empty(tiles, *rows.shape) for rows in before]
-        self.kernels["backward"][parts, self.R, tiles](
-            own, delta, factor, grad, of_delta, of_factor, *self.rounded, *before, *of_weights, *of_before, *sizes,
-            **tile.options,
-        )  # fmt: skip
-        return of_delta, of_factor.sum(0), [g.sum(0) for g in of_weights], [_total(g) for g in of_before]
+        tensors = of_delta, of_factor, *self.rounded, *before, *of_weights, *of_before
+        self.kernels["backward"][parts, self.R, tiles](own, delta, factor, grad, *tensors, *sizes, **how)
+        of_bases = [g[0] if tiles == 1 else g.sum(0) for g in of_before]
+        return of_delta, of_factor.sum(0), [g.sum(0) for g in of_weights], of_bases
 
     def base_backward(
         self, x: Tensor, received: Tensor, factor: Tensor, grad: Tensor, before: list[Tensor], of_before: list[Tensor]
@@ -264,12 +480,8 @@ class _Call:
         return of_received, of_scale.sum(0), sums[:number], sums[number:]
 
 
-def _total(parts: Tensor) -> Tensor:
-    return parts[0] if len(parts) == 1 else parts.sum(0)
-
-
 def _weighted_sum(x: Tensor, weight: Tensor) -> Tensor:
-    from dglcell.kernels.row_chain_triton import weighted_sum
+    from dglcell.kernels.row_triton import weighted_sum
 
     out = torch.empty_like(x[0])
     weighted_sum[(-(-out.numel() // 1024),)](x, weight, out, out.numel(), out.numel(), len(x), 1024, num_warps=4)

@@ -1,8 +1,5 @@
 """Compute products over single rows: sums over the edges of chosen (node, strain) pairs only.
 
-Pairs are listed node by node, and tables have a row for each node and a column for each strain, so that the strains of
-one node lie side by side: they have the same edges.
-
 The loops are compiled with numba on a CPU, and plain torch elsewhere. Results are float32 or float64, and sums are
 taken in that type; rows that are summed may be of any floating type, bfloat16 too. Nothing here is differentiable by
 itself: callers define their own gradients, which are such products over the reversed edges.
@@ -19,7 +16,6 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -39,24 +35,22 @@ TASKS = 16
 class RowIndex:
     """Hold K different (node, strain) pairs of one node type, ordered by node, then strain.
 
-    Because of this order, the strains' rows of a node lie together, beside the base's row of the node.
+    The strains of a node lie side by side, because they have the same edges. ``nodes`` and ``strains`` [K] are those of
+    every pair, and ``keys`` are ``node · B + strain``, ascending.
     """
 
     mask_NB: Tensor  #: [N, B] bool, which pairs are in the set
 
     @property
     def num_nodes(self) -> int:
-        """Return the number of nodes, N."""
         return self.mask_NB.shape[0]
 
     @property
     def num_strains(self) -> int:
-        """Return the number of strains, B."""
         return self.mask_NB.shape[1]
 
     @cached_property
     def keys(self) -> Tensor:
-        """Return ``node · B + strain`` of every pair, [K] int64, ascending."""
         return self.mask_NB.flatten().nonzero().squeeze(1)
 
     def __len__(self) -> int:
@@ -64,12 +58,10 @@ class RowIndex:
 
     @cached_property
     def nodes(self) -> Tensor:
-        """Return the node of every pair, [K] int64."""
         return self.keys.div(self.num_strains, rounding_mode="floor")
 
     @cached_property
     def strains(self) -> Tensor:
-        """Return the strain of every pair, [K] int64."""
         return self.keys - self.nodes * self.num_strains
 
     @cached_property
@@ -113,9 +105,8 @@ def pull(
     Args:
         relation: the edges, with their fixed weights w where they have any.
         pairs: the K pairs, of the destination type (the source type if ``reverse``).
-        table_NB: [N, B] int32 row of ``source`` for every pair at the other end; negative for none.
-        source_SH: [S, H] rows to add.
-        out_KH: [K, H] sums, contiguous, float32 or float64.
+        table_NB: int32 row of ``source`` for every pair at the other end; negative for none.
+        source_SH, out_KH: rows to add, and the sums, contiguous, float32 or float64.
         reverse: whether to go along out-edges rather than in-edges.
     """
     if len(source_SH) == 0:
@@ -139,12 +130,11 @@ def push(relation: ResidentRelation, pairs: RowIndex, table_MB: Tensor, source_D
     every time.
 
     Args:
-        relation: the edges, with their fixed weights w where they have any.
+        relation, out_KH: as for ``pull``.
         pairs: the D pairs, of the source type.
-        table_MB: [M, B] int32 row of ``out`` for every pair at the other end, each row for pairs of one strain only;
-            negative where an edge leads nowhere.
-        source_DH: [D, H] rows to add, or more rows.
-        out_KH: [K, H] sums, contiguous, float32 or float64.
+        table_MB: int32 row of ``out`` for every pair at the other end, each row for pairs of one strain only; negative
+            where an edge leads nowhere.
+        source_DH: rows to add; there may be more.
     """
     if len(out_KH) == 0:
         return
@@ -160,13 +150,7 @@ def push(relation: ResidentRelation, pairs: RowIndex, table_MB: Tensor, source_D
 
 
 def mark(relation: ResidentRelation, pairs: RowIndex, mask_MB: Tensor) -> None:
-    """Set ``mask[v, strains[i]]`` for all out-edges (nodes[i] → v).
-
-    Args:
-        relation: the edges.
-        pairs: pairs of the source type.
-        mask_MB: [M, B] bool, contiguous, written.
-    """
+    """Set ``mask[v, strains[i]]``, which is contiguous, for all out-edges (nodes[i] → v) of pairs."""
     if mask_MB.device.type not in COMPILED_DEVICES:
         for _, neighbours, strains, _ in _expand(relation, pairs, transposed=True):
             mask_MB[neighbours, strains] = True
@@ -179,10 +163,7 @@ def mark(relation: ResidentRelation, pairs: RowIndex, mask_MB: Tensor) -> None:
 
 
 def sum_rows(values: Tensor, rows: Tensor, number: int) -> Tensor:
-    """Return [number, ...] sums of the ``values``, [K, ...], of each row; float32 at least.
-
-    On a CPU they are taken in order, so that the result is the same every time.
-    """
+    """Return [number, ...] sums of the ``values``, [K, ...], of each row; float32 at least, on a CPU in order."""
     dtype, width = torch.promote_types(values.dtype, torch.float32), values.shape[1:].numel()
     out = values.new_zeros(number, width, dtype=dtype)
     return out.index_add_(0, rows, values.detach().reshape(-1, width).to(dtype)).view(number, *values.shape[1:])
@@ -207,24 +188,10 @@ class _TakeRows(torch.autograd.Function):
         return sum_rows(grad, ctx.saved_tensors[0], ctx.number).to(grad.dtype), None
 
 
-def _like(x: Tensor, out: Tensor) -> NDArray[Any]:
-    """Return a contiguous array in the type of the result, without a copy where ``x`` is one."""
-    array: NDArray[Any] = x.detach().to(out.dtype).contiguous().numpy()
-    return array
-
-
 def _run(
-    loops: str,
-    relation: ResidentRelation,
-    pairs: RowIndex,
-    order: Tensor,
-    table: Tensor,
-    source: Tensor,
-    out: Tensor,
-    bounds: list[int],
-    *,
-    transposed: bool,
-) -> None:
+    loops: str, relation: ResidentRelation, pairs: RowIndex, order: Tensor, table: Tensor, source: Tensor, out: Tensor,
+    bounds: list[int], *, transposed: bool,
+) -> None:  # fmt: skip
     from dglcell.kernels import loops_numba
 
     function = loops_numba.compiled(loops, out.shape[1])
@@ -233,24 +200,20 @@ def _run(
     ends = pairs.nodes.numpy(), pairs.strains.numpy(), order.numpy()
     # A strain's part of the table is in one piece, too.
     shared = (edges.starts.numpy(), edges.neighbours.numpy(), weights, *ends, table.T.contiguous().numpy())
-    rows = (_like(source, out), out.numpy())
+    rows = source.detach().to(out.dtype).contiguous().numpy(), out.numpy()
     run_tasks(function, [(*shared, *rows, first, last) for first, last in itertools.pairwise(bounds) if last > first])
 
 
 def _by_strain(pairs: RowIndex, table: Tensor) -> tuple[Tensor, list[int]]:
     """Return the pairs by strain, [K], in their order otherwise, and where each strain begins (and the last one ends).
 
-    Compiled loops take pairs in this order: what one strain's rows are summed from stays in the cache, which makes the
-    loops two to three times as fast as node by node.
+    What one strain's rows are summed from stays in the cache: two to three times as fast as node by node.
     """
-    from dglcell.kernels import loops_numba
-
-    order, starts = loops_numba.by_strain(pairs.strains.numpy(), table.shape[1])
-    return torch.from_numpy(order), starts.tolist()
+    strains, order = pairs.strains.sort(stable=True)
+    return order, torch.searchsorted(strains, torch.arange(table.shape[1] + 1)).tolist()
 
 
 def _balanced(degrees_K: Tensor) -> list[int]:
-    """Return the bounds of tasks with about as many edges each."""
     work = degrees_K.cumsum(0)
     cuts = torch.linspace(0, float(work[-1]), TASKS + 1, dtype=torch.float64)[1:-1]
     return [0, *torch.searchsorted(work, cuts.long()).tolist(), len(degrees_K)]
@@ -276,21 +239,14 @@ def _times(x_TH: Tensor, weight_T1: Tensor | None) -> Tensor:
     return x_TH if weight_T1 is None else x_TH * weight_T1.to(x_TH.dtype)
 
 
-def run_tasks(function: Callable[..., object], tasks: Sequence[tuple[object, ...]]) -> None:
+def run_tasks(function: Callable[..., object], tasks: Sequence[tuple[object, ...]], *, alone: bool = False) -> None:
     """Call ``function(*task)`` for every task, over as many threads as torch uses; return when all are done.
 
     Tasks may run at once, so each must write to its own part of the result. Plain threads are used rather than those of
     OpenMP, because a process forked after an OpenMP region dies in its next one.
-
-    Args:
-        function: e.g. a numba kernel compiled with ``nogil=True``.
-        tasks: arguments of each call.
-
-    Raises:
-        Exception: what the first task that failed has raised.
     """
     threads = torch.get_num_threads()
-    if threads == 1 or len(tasks) < 2:
+    if alone or threads == 1 or len(tasks) < 2:
         for task in tasks:
             function(*task)
         return

@@ -36,44 +36,22 @@ def _store_received(total, received, keep, out, node, strains, columns, there, B
 
 @triton.jit
 def sum_pieces(
-    pieces,
-    neighbours,
-    weights,
-    x,
-    keep_in,
-    received,
-    keep_out,
-    out,
-    partial,
-    B,
-    H,
-    WEIGHTED: tl.constexpr,
-    MASKED_IN: tl.constexpr,
-    MASKED_OUT: tl.constexpr,
-    ONLY_LOST: tl.constexpr,
-    SUM: tl.constexpr,
-    BB: tl.constexpr,
-    BH: tl.constexpr,
-    UNROLL: tl.constexpr,
-):
+    pieces, neighbours, weights, x, keep_in, received, keep_out, out, partial, B, H,
+    WEIGHTED: tl.constexpr, MASKED_IN: tl.constexpr, MASKED_OUT: tl.constexpr, ONLY_LOST: tl.constexpr,
+    SUM: tl.constexpr, BB: tl.constexpr, BH: tl.constexpr, UNROLL: tl.constexpr,
+):  # fmt: skip
     """Sum the edges of a piece of a row; write the row, or a partial sum where it has several pieces.
 
     Args:
         pieces: [P, 4] int32: row, first edge, last edge + 1, and place among the partial sums or -1.
-        neighbours: [E] nodes at the other ends.
-        weights: [E] weights of the edges.
+        neighbours, weights: [E] nodes at the other ends, and weights of the edges.
         x: [N, B, H] rows of the strains.
-        keep_in: [N, B] bytes, zero for lost nodes, whose rows are left out.
-        received: [M, H] what the base receives; lost nodes receive minus this.
-        keep_out: [M, B] bytes, zero for lost nodes.
-        out: [M, B, H] results, written.
-        partial: [S, B, H] partial sums, written, in the type of the sums.
-        B, H: strains and columns.
-        WEIGHTED, MASKED_IN, MASKED_OUT: which of the above arguments are used.
+        keep_in, keep_out: [N, B] and [M, B] bytes, zero for lost nodes: rows of the former are left out.
+        received: [M, H] what the base receives; nodes that ``keep_out`` has lost receive minus this.
+        out, partial: [M, B, H] results and [S, B, H] partial sums, in the type of the sums; written.
         ONLY_LOST: whether only nodes that ``keep_out`` has lost are needed; the rows of others are not summed.
         SUM: type of the sums.
-        BB, BH: strains and columns of a tile.
-        UNROLL: number of edges whose rows are read at once.
+        BB, BH, UNROLL: strains and columns of a tile, and edges whose rows are read at once.
     """
     piece = tl.program_id(0)
     tiles = tl.cdiv(H, BH)
@@ -101,24 +79,10 @@ def sum_pieces(
 
 @triton.jit
 def add_pieces(
-    rows,
-    partial,
-    received,
-    keep_out,
-    out,
-    B,
-    H,
-    MASKED_OUT: tl.constexpr,
-    SUM: tl.constexpr,
-    BB: tl.constexpr,
-    BH: tl.constexpr,
-):
-    """Add the partial sums of a row, in order.
-
-    Args:
-        rows: [R, 3] int32: row, its first partial sum, its last one + 1.
-        partial, received, keep_out, out, B, H, MASKED_OUT, SUM, BB, BH: as for ``sum_pieces``.
-    """
+    rows, partial, received, keep_out, out, B, H,
+    MASKED_OUT: tl.constexpr, SUM: tl.constexpr, BB: tl.constexpr, BH: tl.constexpr,
+):  # fmt: skip
+    """Add the partial sums of a row, in order; ``rows`` [R, 3] int32: row, its first partial sum, its last one + 1."""
     number = tl.program_id(0)
     tiles = tl.cdiv(H, BH)
     strains = tl.program_id(1) // tiles * BB + tl.arange(0, BB)
@@ -135,15 +99,7 @@ def add_pieces(
 
 @triton.jit
 def send(x, base, keep, out, B, H, HAS_X: tl.constexpr, BB: tl.constexpr, BH: tl.constexpr):
-    """Write what a node sends: its rows, or minus the base's row in strains that have lost it.
-
-    Args:
-        x: [N, B, H] rows of the strains, if HAS_X; zeros otherwise.
-        base: [N, H] rows of the base.
-        keep: [N, B] bytes, zero for lost nodes.
-        out: [N, B, H] results, written.
-        B, H, BB, BH: as for ``sum_pieces``.
-    """
+    """Write what a node sends: its rows, zeros if not HAS_X, or minus the base's row in strains that have lost it."""
     node = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BH + tl.arange(0, BH)
     instead = -tl.load(base + node * H + columns, mask=columns < H, other=0).to(out.dtype.element_ty)
@@ -162,11 +118,8 @@ def send(x, base, keep, out, B, H, HAS_X: tl.constexpr, BB: tl.constexpr, BH: tl
 def sum_slots(gone, rows, received, keep_out, out, B, K, H, SUM: tl.constexpr, BB: tl.constexpr, BH: tl.constexpr):
     """Write minus what a strain's lost sources sent to a node, or minus what the node received where it is lost.
 
-    Args:
-        gone: [M, B, K] weights of the edges from the K lost sources of each strain.
-        rows: [B, K, H] rows of the base's sources.
-        received, keep_out, out, B, H, SUM, BB, BH: as for ``sum_pieces``.
-        K: lost sources of a strain.
+    ``gone`` [M, B, K] has the weights of the edges from the K lost sources of each strain, ``rows`` [B, K, H] the rows
+    of the base's sources.
     """
     node = tl.program_id(0).to(tl.int64)
     tiles = tl.cdiv(H, BH)
@@ -183,16 +136,7 @@ def sum_slots(gone, rows, received, keep_out, out, B, K, H, SUM: tl.constexpr, B
 
 @triton.jit
 def sum_lost(x, keep, out, B, H, CLEAR: tl.constexpr, SUM: tl.constexpr, BB: tl.constexpr, BH: tl.constexpr):
-    """Compute minus the sum of a node's rows over the strains that have lost it; other rows are not read.
-
-    Args:
-        x: [N, B, H] rows of the strains.
-        keep: [N, B] bytes, zero for lost nodes.
-        out: [N, H] results, written, in the type of the sums.
-        B, H: strains and columns.
-        CLEAR: whether the rows are set to zero.
-        SUM, BB, BH: as for ``sum_pieces``.
-    """
+    """Compute minus the sum of a node's rows, [N, H], over the strains that have lost it; CLEAR sets them to zero."""
     node = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BH + tl.arange(0, BH)
     total = tl.zeros((BB, BH), SUM)

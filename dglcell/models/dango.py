@@ -5,40 +5,33 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
-from dglcell.graph.resident_graph import ResidentRelation
+from dglcell.graph.resident_graph import ResidentRelation, sparse_matrix
 from dglcell.graph.schema import GENE, Relation
-from dglcell.kernels.pair_error import pair_error
 from dglcell.kernels.spmm import spmm
 from dglcell.models.cell_model import CellModel, Encoded
 from dglcell.models.config import DangoConfig
 from dglcell.models.model import OnDemand
-from dglcell.models.terms.term import Term
+from dglcell.models.terms.scores import SetAttention
 from dglcell.nn.blocks import make_activation, mlp
 from dglcell.nn.convolutions import SAGEConv
-from dglcell.nn.heads import SetAttention
 from dglcell.perturbation.genotype import GenotypeBatch
 
 UNCERTAIN, CERTAIN = 0.1, 1.0
-"""These are values of λ: the first is for networks of which many zeros became edges between two versions, so that zeros
-are uncertain, and the second for all others."""
+CHANNEL_ZERO_WEIGHTS = dict.fromkeys(("neighborhood", "coexpression", "experimental"), UNCERTAIN)
+CHANNEL_ZERO_WEIGHTS |= dict.fromkeys(("fusion", "cooccurence", "database"), CERTAIN)
+"""This is λ by channel of STRING, less where many zeros became edges between versions 9.1 and 11.0, as the torchcell
+project found among the genes of both. The code of DANGO's authors takes 1 for ``neighborhood``."""
 
-CHANNEL_ZERO_WEIGHTS = {
-    "neighborhood": UNCERTAIN,
-    "coexpression": UNCERTAIN,
-    "experimental": UNCERTAIN,
-    "fusion": CERTAIN,
-    "cooccurence": CERTAIN,
-    "database": CERTAIN,
-}
-"""This is λ by channel of STRING. It follows from the channel's growth between versions 9.1 and 11.0, as the torchcell
-project found it among the genes of both. The code of DANGO's authors takes 1 for ``neighborhood``."""
+BLOCK_EDGES = 1 << 18
+"""Edges whose rows are gathered at once."""
 
 
 def zero_weight(relation: str, given: Mapping[str, float]) -> float:
@@ -56,20 +49,15 @@ def zero_weight(relation: str, given: Mapping[str, float]) -> float:
 
 
 class NetworksEncoder(nn.Module):
-    """Encode the wild type's genes in each of K networks, and join their states.
+    """Encode the wild type's genes in each of K networks, and join their states."""
 
-    Fixed ``features`` of genes, [N, F], are added to the embeddings through a Linear.
-    """
-
-    def __init__(self, cell: ResidentCell, config: DangoConfig, features: dict[str, Tensor] | None = None) -> None:
+    def __init__(self, cell: ResidentCell, config: DangoConfig) -> None:
         super().__init__()
         self.cell, self.config = cell, config
         self.networks = choose_networks(cell, config)
         N, H = cell.num_nodes[GENE], config.hidden
         self.embedding = nn.Embedding(N, H)
         nn.init.normal_(self.embedding.weight, std=config.embedding_std)
-        self.features = nn.ParameterDict({t: nn.Parameter(x, requires_grad=False) for t, x in (features or {}).items()})
-        self.project = nn.ModuleDict({t: nn.Linear(x.shape[1], H) for t, x in self.features.items()})
         self.encoders = nn.ModuleList(NetworkEncoder(relation, H, config.activation) for relation in self.networks)
         self.heads = nn.ModuleList(
             Reconstruction(cell[relation], H, zero_weight(relation[1], config.zero_weights))
@@ -79,10 +67,7 @@ class NetworksEncoder(nn.Module):
 
     def forward(self) -> list[Tensor]:
         """Return the gene states in each network, [N, H]."""
-        x_NH = self.embedding.weight
-        if GENE in self.features:
-            x_NH = x_NH + self.project[GENE](self.features[GENE])
-        pairs = zip(self.encoders, self.networks, strict=True)
+        pairs, x_NH = zip(self.encoders, self.networks, strict=True), self.embedding.weight
         return [encoder(self.cell[relation], x_NH, self.config.kernel) for encoder, relation in pairs]
 
     def joined(self, states: list[Tensor]) -> dict[str, Tensor]:
@@ -105,29 +90,25 @@ class Dango(CellModel):
     2. The states of a gene in the networks are joined to one (``MetaEmbedding``).
     3. The states of a strain's deleted genes are scored as a set (``Genes``).
 
-    Only the wild type is encoded, once per step whatever the batch: a deletion decides which genes' states are read,
-    and changes no state. So this is not a model of the strains' graphs (``HeteroCell`` is).
-
-    Networks are taken as the cell graph stores them, self-loops included; ``cell.symmetrise`` decides whether an
-    undirected pair counts in both directions. Defaults are those of the torchcell project's experiment 006. The code
-    that DANGO's authors released (github.com/ma-compbio/DANGO) differs from it, and both from the paper.
-
-    While gradients are off in evaluation mode, gene states are computed once and kept until the weights change. The
-    auxiliary ``reconstruction`` of a prediction is computed when it is read.
+    Only the wild type is encoded: a deletion decides which genes' states are read, and changes no state. So this is not
+    a model of the strains' graphs (``HeteroCell`` is). Networks are taken as the cell graph stores them, self-loops
+    included; ``cell.symmetrise`` decides whether an undirected pair counts in both directions. Defaults are those of
+    the torchcell project's experiment 006. The code that DANGO's authors released (github.com/ma-compbio/DANGO) differs
+    from it, and both from the paper. The auxiliary ``reconstruction`` of a prediction is computed when it is read.
     """
 
     Config = DangoConfig
     config: DangoConfig
 
     def make_encoder(self, read: Sequence[str], features: dict[str, Tensor] | None) -> NetworksEncoder:
-        return NetworksEncoder(self.cell, self.config, features)
+        return NetworksEncoder(self.cell, self.config)
 
     def initialise(self) -> None:
         for name, term in self.terms.items():
             if name == "genes":
                 term.apply(initialise)
             else:
-                cast(Term, term).start()
+                term.start()
 
     def encode(self, genotypes: GenotypeBatch) -> Encoded:
         kept_pass, states = self._base_cache.replay(self), None
@@ -157,7 +138,7 @@ def choose_networks(cell: ResidentCell, config: DangoConfig) -> list[Relation]:
 
 
 def initialise(module: nn.Module) -> None:
-    """Initialise Linear layers by Xavier (gain of ReLU; queries, keys and values apart) and biases with zeros."""
+    """Initialise Linear layers by Xavier (gain of ReLU; queries, keys and values apart), and their biases by zeros."""
     if isinstance(module, nn.Linear):
         nn.init.xavier_uniform_(module.weight, gain=math.sqrt(2))
         nn.init.zeros_(module.bias)
@@ -171,10 +152,7 @@ class MetaEmbedding(nn.Module):
 
     .. math:: E_i = \sum_k \operatorname{softmax}_k\big(f(E_i^{(k)})\big)\, E_i^{(k)}
 
-    f has two Linear layers, H → H/2 → 1.
-
-    Shapes:
-        states [N, K, H] of K networks → [N, H].
+    f has two Linear layers, H → H/2 → 1. States [N, K, H] of K networks become [N, H].
     """
 
     def __init__(self, width: int, activation: str) -> None:
@@ -188,13 +166,7 @@ class MetaEmbedding(nn.Module):
 
 
 class NetworkEncoder(nn.Module):
-    """Encode the wild type's genes by two rounds of ``SAGEConv`` and activation on one network.
-
-    There is one state per gene, whatever the batch: no strain's graph is used. Fixed edge weights are not used.
-
-    Shapes:
-        [N, H] → [N, H].
-    """
+    """Encode the wild type's genes, [N, H], by two rounds of ``SAGEConv`` and activation on one unweighted network."""
 
     def __init__(self, relation: Relation, width: int, activation: str) -> None:
         super().__init__()
@@ -218,10 +190,7 @@ class Reconstruction(nn.Module):
         \frac{1}{N^2}\Big[\sum_{A = 1} (\hat A - 1)^2 + \lambda \sum_{A = 0} \hat A^2\Big]
 
     (Zhang et al. 2020, *DANGO*). The row of a gene holds its out-edges, as the cell graph stores them (self-loops too);
-    parallel edges count once. No matrix of N × N is ever made; see ``dglcell.kernels.pair_error``.
-
-    Shapes:
-        [N, H] → scalar.
+    parallel edges count once. No matrix of N × N is ever made; see ``pair_error``.
     """
 
     def __init__(self, edges: ResidentRelation, width: int, zero_weight: float) -> None:
@@ -243,3 +212,92 @@ def _without_parallel_edges(edges: ResidentRelation) -> ResidentRelation:
         return edges
     kept = order[first]
     return ResidentRelation(edges.relation, edges.src[kept], edges.dst[kept], edges.num_src, edges.num_dst)
+
+
+Factors = tuple[Tensor, Tensor, Tensor]
+"""These are L, R and b, or their gradients."""
+
+
+def pair_error(
+    edges: ResidentRelation, left_NH: Tensor, right_MH: Tensor, bias_M: Tensor, zero_weight: float
+) -> Tensor:
+    r"""Compute the mean squared error of :math:`\hat A = L R^\top + 1 b^\top` against an adjacency A of ones and zeros.
+
+    .. math:: \frac{1}{N M} \Big[\, \sum_{A_{uv} = 1} (\hat A_{uv} - 1)^2
+              + \lambda \sum_{A_{uv} = 0} \hat A_{uv}^2 \Big]
+
+    Exact, in O(E H + (N + M) H²): with :math:`\tilde L = [L, 1]` and :math:`\tilde R = [R, b]` the squares of all pairs
+    are :math:`\sum_{uv} \hat A_{uv}^2 = \langle \tilde L^\top \tilde L,\, \tilde R^\top \tilde R \rangle`. The edges
+    are then set right one by one. Differentiable (once) in L, R and b. The products of all pairs are taken in float64,
+    because the edges' share is subtracted from them again; half precisions are computed in float32.
+
+    Args:
+        edges: E edges u → v; each pair occurs at most once.
+        left_NH, right_MH, bias_M: factors L of the sources and R of the destinations, and the bias b.
+        zero_weight: λ, the weight of pairs without an edge.
+    """
+    dtype = torch.promote_types(torch.promote_types(left_NH.dtype, right_MH.dtype), torch.float32)
+    factors = (x.to(dtype) for x in (left_NH, right_MH, bias_M))
+    p = 1 / (len(left_NH) * len(right_MH))
+    out: Tensor = _PairError.apply(*factors, edges, (p, zero_weight * p))
+    return out
+
+
+class _PairError(torch.autograd.Function):
+    """Compute the gradients together with the error, because those of a scalar cost only as much as a factor."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, left: Tensor, right: Tensor, bias: Tensor, edges: ResidentRelation, weights: tuple[float, float]
+    ) -> Tensor:
+        # Autocast would turn factors into bfloat16.
+        with torch.autocast(left.device.type, enabled=False):
+            squares, gradients = _all_pairs(left, right, bias, weights[1])
+            total = squares + _add_edges(edges, (left, right, bias), weights, gradients)
+        ctx.save_for_backward(*gradients)
+        return total.to(left.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        left, right, bias = (grad * gradient for gradient in ctx.saved_tensors)
+        return left, right, bias, None, None
+
+
+def _all_pairs(left: Tensor, right: Tensor, bias: Tensor, q: float) -> tuple[Tensor, Factors]:
+    """Return q Σ Â² over all pairs, in float64, and its gradients in L, R and b."""
+    H = left.shape[1]
+    left_one = torch.cat([left, left.new_ones(len(left), 1)], dim=1).double()
+    right_bias = torch.cat([right, bias.unsqueeze(1)], dim=1).double()
+    of_left, of_right = q * (left_one.T @ left_one), right_bias.T @ right_bias
+    S, G = of_left.to(left.dtype), of_right.to(left.dtype)
+    d_left = torch.addmm(G[H, :H], left, G[:H, :H]) * (2 * q)
+    d_right = 2 * torch.addmm(torch.outer(bias, S[H, :H]), right, S[:H, :H])
+    d_bias = 2 * torch.addmv(bias * S[H, H], right, S[:H, H])
+    return (of_left * of_right).sum(), (d_left, d_right, d_bias)
+
+
+def _add_edges(edges: ResidentRelation, factors: Factors, weights: tuple[float, float], gradients: Factors) -> Tensor:
+    """Return Σ over edges of p (Â − 1)² − q Â², in float64; its gradients in L, R and b are added to ``gradients``."""
+    (left, right, bias), (p, q), (d_left, d_right, d_bias) = factors, weights, gradients
+    total, slope_E = bias.new_zeros((), dtype=torch.float64), left.new_empty(edges.num_edges)
+    for first in range(0, edges.num_edges, BLOCK_EDGES):
+        block = slice(first, first + BLOCK_EDGES)
+        u, v = edges.src[block], edges.dst[block]
+        guess = (left.index_select(0, u) * right.index_select(0, v)).sum(1) + bias[v]
+        error = guess - 1
+        total += (p * error.square() - q * guess.square()).sum(dtype=torch.float64)
+        slope_E[block] = 2 * (p * error - q * guess)
+    if edges.num_edges:
+        to_destinations = _matrix(edges, slope_E, transposed=False) @ torch.cat([left, torch.ones_like(left[:, :1])], 1)
+        d_right += to_destinations[:, :-1]
+        d_bias += to_destinations[:, -1]
+        d_left += _matrix(edges, slope_E[edges.by_source], transposed=True) @ right
+    return total
+
+
+def _matrix(edges: ResidentRelation, values_E: Tensor, *, transposed: bool) -> Tensor:
+    """Return values on edges, in the order of the rows, as a sparse matrix whose rows are destinations, or sources."""
+    starts, columns, _ = edges.index_tensors(transposed=transposed)
+    shape = (edges.num_src, edges.num_dst) if transposed else (edges.num_dst, edges.num_src)
+    return sparse_matrix(starts, columns, values_E, shape)

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from dglcell.kernels import pair_error
 from dglcell.losses.config import DangoLossConfig
-from dglcell.losses.elementwise import DangoLoss
+from dglcell.losses.loss import DangoLoss
+from dglcell.models import dango
 from dglcell.models.config import DangoConfig
 from dglcell.models.dango import Dango
 from dglcell.perturbation.genotype import GenotypeBatch
@@ -80,7 +80,7 @@ def test_a_step_equals_that_of_a_cpu(monkeypatch: pytest.MonkeyPatch, device: st
     config = DangoConfig(hidden=8, heads=2, gain=0.5, kernel="csr", zero_weights={"a": 0.1, "b": 1.0, "c": 0.5})
     torch.manual_seed(0)
     model = randomise(Dango(make_cell(networks, 60), config).double())
-    monkeypatch.setattr(pair_error, "BLOCK_EDGES", 50)
+    monkeypatch.setattr(dango, "BLOCK_EDGES", 50)
     got = results(model, device)
     expected = results(model, "cpu")
     assert set(got) == set(expected)
