@@ -234,7 +234,7 @@ class PygLayer(nn.Module):
         self.convs = nn.ModuleList(FORMS[form](member.conv) for member in members)
         self.after = nn.ModuleList(member.after for member in members)
         self.mean, self.residual = config.cross_relation == "mean", config.residual
-        self.mixer = layer.mixer(GENE)
+        self.mixer = dict(layer.mixers.items()).get(GENE)
 
     def forward(self, x: Tensor, inputs: dict[Relation, tuple[Any, ...]]) -> Tensor:
         """Return new states, in the layout of ``x``."""

@@ -27,7 +27,7 @@ from dglcell.graph.schema import CATALYSES, GENE, REACTION
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.models.model import StrainModel
 from dglcell.models.terms.link import PARTS, WHOLES
-from dglcell.nn.heads import CHANGED_GENES
+from dglcell.models.terms.scores import CHANGED_GENES
 from dglcell.perturbation.attribution import Attribution, Received, attributing
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.rules import PerturbedTensor

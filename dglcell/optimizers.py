@@ -93,10 +93,7 @@ def make_optimizer(config: OptimizerConfig, parameters: Iterable[torch.nn.Parame
 
 
 def rate_of(group: Mapping[str, Any], device: torch.device) -> float | torch.Tensor:
-    """Return the learning rate of a group as its optimiser reads it: a tensor where all its state is on a GPU.
-
-    A CUDA graph of a step then reads whatever rate there is.
-    """
+    """Return the learning rate of a group: a tensor where all its state is on a GPU, for CUDA graphs to read."""
     import torch
 
     rate = float(group["lr"])
@@ -104,18 +101,11 @@ def rate_of(group: Mapping[str, Any], device: torch.device) -> float | torch.Ten
 
 
 def cosine_restarts(t: int, *, first_cycle: int, cycle_mult: float, gamma: float, warmup: int, floor: float) -> float:
-    """Return the learning rate at time ``t`` as a share of the first maximum.
+    """Return the learning rate at time ``t``, in epochs or steps, as a share of the first maximum, ``floor`` at least.
 
     The schedule is cosine annealing with warm restarts (Loshchilov & Hutter 2017, *SGDR*, eq. 5), with a linear
-    warm-up at the start of each cycle and maxima that shrink by ``gamma`` from cycle to cycle.
-
-    Args:
-        t: epochs or steps since the start.
-        first_cycle: length of the first cycle.
-        cycle_mult: ratio of the lengths of successive cycles (rounded down, at least warm-up + 1).
-        gamma: ratio of their maxima.
-        warmup: length of the warm-up.
-        floor: smallest share.
+    warm-up at the start of each cycle. From cycle to cycle maxima shrink by ``gamma``, and lengths by ``cycle_mult``
+    (rounded down, at least warm-up + 1).
     """
     cycle, length = 0, first_cycle
     while t >= length:
@@ -129,18 +119,13 @@ def cosine_restarts(t: int, *, first_cycle: int, cycle_mult: float, gamma: float
 
 
 def count_steps(batches: int, epochs: int, accumulate: Mapping[int, int]) -> int:
-    """Return the number of optimiser steps of a training.
+    """Return the number of optimiser steps of a training with so many batches an epoch, of which the last may be short.
 
-    Args:
-        batches: batches per epoch, on one rank.
-        accumulate: first epoch → batches per step from then on; one batch before the first entry. The last step of an
-            epoch may be short.
+    ``accumulate``: first epoch → batches per step from then on; one batch before the first entry.
     """
     starts = sorted({0, *accumulate} & set(range(epochs)))
-    steps = 0
-    for start, stop in itertools.pairwise([*starts, epochs]):
-        steps += (stop - start) * math.ceil(batches / accumulate.get(start, 1))
-    return steps
+    spans = itertools.pairwise([*starts, epochs])
+    return sum((stop - start) * math.ceil(batches / accumulate.get(start, 1)) for start, stop in spans)
 
 
 def make_scheduler(
@@ -157,12 +142,8 @@ def make_scheduler(
         scheduler = ReduceLROnPlateau(optimizer, **{name: getattr(config, name) for name in names})
         return {"scheduler": scheduler, "interval": "epoch", "monitor": "validation/loss"}
     whole = epochs if config.interval == "epoch" else steps
-    cycle: dict[str, Any] = {
-        "first_cycle": config.first_cycle or max(whole, config.warmup + 1),
-        "cycle_mult": config.cycle_mult,
-        "gamma": config.gamma,
-        "warmup": config.warmup,
-        "floor": config.min_lr / float(optimizer.param_groups[0]["lr"]),
-    }
+    cycle: dict[str, Any] = {name: getattr(config, name) for name in ("cycle_mult", "gamma", "warmup")}
+    cycle["first_cycle"] = config.first_cycle or max(whole, config.warmup + 1)
+    cycle["floor"] = config.min_lr / float(optimizer.param_groups[0]["lr"])
     scheduler = LambdaLR(optimizer, lambda t: cosine_restarts(t, **cycle))
     return {"scheduler": scheduler, "interval": config.interval}

@@ -225,7 +225,7 @@ MOST_CELLS = 2**28
 class UntrainedBound(Baseline):
     """Predict y = the smallest label, at most 1, of strains in training that lose no other reaction nodes.
 
-    This is the bound that the link ``minimum`` puts on a model (``dglcell.models.terms.measured``), without the model.
+    This is the bound that the link ``minimum`` puts on a model (``dglcell.models.terms.link``), without the model.
     A strain of which no part was measured has the wild type's value.
     """
 

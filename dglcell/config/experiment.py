@@ -276,7 +276,7 @@ class Config:
         self._validate_loss()
         self._validate_validation()
         self._validate_rates()
-        has_relation = self.model.uses_metabolism() or self.cell.networks or self.cell.derived
+        has_relation = self.model.metabolism or self.cell.networks or self.cell.derived
         if self.model.needs_relations() and not has_relation:
             got = "no relation with reactions, no `cell.networks`, no `cell.derived`"
             do = "give networks or derived relations, or set `model.metabolism: true` where the model has that key"

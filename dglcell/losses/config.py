@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from dglcell.checks import Number, Positive, at_least, check_values, must, one_of
-from dglcell.errors import ConfigError, DataError
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from dglcell.errors import ConfigError
 
 Weight = Annotated[float, must(lambda weight: weight >= 0, "is no weight", "0 or more")]
 Weights = Annotated[
@@ -48,8 +45,8 @@ class LossConfig:
         """Return whether predictions are logits of labels from 0 to 1, which are then not normalised."""
         return False
 
-    def check_labels(self, labels_ST: Tensor, phenotypes: tuple[str, ...]) -> None:
-        """Refuse labels, in original units and NaN where missing, that the loss cannot learn, before training."""
+    def check_phenotypes(self, phenotypes: tuple[str, ...]) -> None:
+        """Refuse phenotypes that the loss cannot learn, before training."""
 
 
 @dataclass
@@ -58,7 +55,7 @@ class WeightedConfig(LossConfig):
 
     phenotype_weights: Weights | None = None  # weight of each phenotype; null: every label counts the same
 
-    def check_labels(self, labels_ST: Tensor, phenotypes: tuple[str, ...]) -> None:
+    def check_phenotypes(self, phenotypes: tuple[str, ...]) -> None:
         if self.phenotype_weights is not None and len(self.phenotype_weights) != len(phenotypes):
             expected = f"{len(phenotypes)}: one each for {', '.join(phenotypes)}"
             what = "`loss.phenotype_weights` do not fit the phenotypes"
@@ -69,7 +66,7 @@ class WeightedConfig(LossConfig):
 class MaskedConfig(WeightedConfig):
     """Configure an element-wise loss."""
 
-    implementation = "dglcell.losses.elementwise:MaskedLoss"
+    implementation = "dglcell.losses.loss:MaskedLoss"
 
     name: str = "mse"  # mse | huber
 
@@ -83,24 +80,12 @@ class BceConfig(MaskedConfig):
     def predicts_logits(self) -> bool:
         return True
 
-    def check_labels(self, labels_ST: Tensor, phenotypes: tuple[str, ...]) -> None:
-        super().check_labels(labels_ST, phenotypes)
-        for name, labels_S in zip(phenotypes, labels_ST.unbind(1), strict=True):
-            labels_S = labels_S[~labels_S.isnan()]
-            if len(labels_S) and not (labels_S.min() >= 0 and labels_S.max() <= 1):
-                raise DataError(
-                    f"`loss.name: bce`: labels of phenotype '{name}' are no probabilities",
-                    got=f"{float(labels_S.min()):.4g} … {float(labels_S.max()):.4g}",
-                    expected="0 … 1",
-                    do="leave it out of `data.phenotypes`, or choose a loss for numbers, e.g. `loss.name: mse`",
-                )
-
 
 @dataclass
 class GaussianConfig(LossConfig):
     """Configure a Gaussian likelihood with a noise level for each phenotype, for screens of unequal precision."""
 
-    implementation = "dglcell.losses.elementwise:GaussianLoss"
+    implementation = "dglcell.losses.loss:GaussianLoss"
 
     name: str = "gaussian"
     smallest_sd: SmallestSD = 0.2  # smallest noise level, in normalised units, so that no phenotype dominates
@@ -187,7 +172,7 @@ class MleWassSupcrConfig(BufferedConfig):
 class DangoLossConfig(LossConfig):
     """Configure reconstruction and interaction, weighted by epoch, as in experiment 006 of the torchcell project."""
 
-    implementation = "dglcell.losses.elementwise:DangoLoss"
+    implementation = "dglcell.losses.loss:DangoLoss"
 
     name: str = "dango"
     schedule: AlphaSchedule = "linear_until_uniform"  # pre_then_post | linear_until_uniform | linear_until_flipped

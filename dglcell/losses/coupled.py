@@ -12,10 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dglcell.losses.config import BufferedConfig, CoupledConfig, MleWassSupcrConfig, MseDistSupcrConfig
-from dglcell.losses.elementwise import ELEMENTS, element_sums
 from dglcell.losses.loss import (
+    ELEMENTS,
     Loss,
     LossTerms,
+    element_sums,
     gather_rows,
     make_saved,
     mean_cost,

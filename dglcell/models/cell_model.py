@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -69,14 +69,12 @@ class CellModel(StrainModel):
         encoder: encodes the cell graph.
         terms: name → term, in order.
         choices: what ``auto`` stands for; the device's defaults where None.
-
-    Raises:
-        ConfigError: a term does not fit the cell graph or the model.
     """
 
     Config: ClassVar[type[ModelConfig]] = HeteroCellConfig
     config: Any
     encoder: Any
+    terms: Any
     choices: Choices | None = None
 
     def __init__(
@@ -102,17 +100,13 @@ class CellModel(StrainModel):
         self.own_graphs = bool(read)
         self.encoder = self.make_encoder(read, features)
         self.terms = nn.ModuleDict()
-        settings = made.hidden, made.activation, made.dropout, made.uses_metabolism()
+        settings = made.hidden, made.activation, made.dropout, made.metabolism
         for term in planned:
-            around = Surroundings(term.name, cell, outputs, *settings, self.own_graphs, dict(self._terms))
+            around = Surroundings(term.name, cell, outputs, *settings, self.own_graphs, dict(self.terms.items()))
             self.terms[term.name] = term.kind(term.config, around)
-        if self.own_graphs and not any(term.sees_genes for term in self._terms.values()):
+        if self.own_graphs and not any(term.sees_genes for term in self.terms.values()):
             self.encoder.freeze_all_but(read)
         self.initialise()
-
-    @property
-    def _terms(self) -> dict[str, Term]:
-        return {name: cast(Term, term) for name, term in self.terms.items()}
 
     def make_encoder(self, read: Sequence[str], features: dict[str, Tensor] | None) -> nn.Module:
         """Make the encoder, whose states of genes and of these node types are read."""
@@ -122,7 +116,7 @@ class CellModel(StrainModel):
         """Set initial weights."""
         self.apply(initialise)
         self.encoder.spread_embeddings()
-        for term in self._terms.values():
+        for term in self.terms.values():
             term.start()
 
     def train(self, mode: bool = True) -> Self:
@@ -131,25 +125,23 @@ class CellModel(StrainModel):
         return super().train(mode)
 
     def fit(self, train: Training) -> None:
-        """Let every term learn from the training strains what does not change while the model trains."""
-        for term in self._terms.values():
+        for term in self.terms.values():
             term.fit(train, self.cell)
 
     @property
     def learned(self) -> Term | None:
-        return next((term for term in self._terms.values() if term.learns_activities), None)
+        return next((term for term in self.terms.values() if term.learns_activities), None)
 
     def forward(self, genotypes: GenotypeBatch) -> Prediction:
         """Predict the phenotypes of B strains, on the device of the model.
 
-        No step of it synchronises with the host or loops over strains, but for the strategy ``edge_subgraph``, which
-        does both, and for strains that change edges, which synchronise.
+        No step synchronises with the host or loops over strains, but for ``edge_subgraph`` and changed edges.
         """
         if not genotypes.num_strains:  # the tensors have no rows
             given = genotypes.covariates
             covariates = None if given is None else given.new_zeros(1, given.shape[1])
             return self.forward(replace(genotypes.of_shared(), covariates=covariates)).with_rows(lambda x: x[:0])
-        terms = self._terms
+        terms = self.terms
         for term in terms.values():
             genotypes = term.strains(genotypes)
         encoded = self.encode(genotypes)
@@ -192,7 +184,7 @@ class CellModel(StrainModel):
         return self._encode(replace(genotypes, shared=()), kept_pass)
 
     def wild_type(self) -> dict[str, Tensor]:
-        """Return the states of the wild type, node type → [N, H], where no strain's own graph is computed."""
+        """Return the states of the wild type, node type → [N, H]."""
         device = next(self.parameters()).device
         none_G, offsets_2 = (torch.zeros(size, dtype=torch.int64, device=device) for size in (0, 2))
         unchanged = GenotypeBatch(none_G, offsets_2, 0)
@@ -209,7 +201,6 @@ class CellModel(StrainModel):
         return (self.choices_on().strategy if strategy == "auto" else strategy) == "difference"
 
     def _encode(self, genotypes: GenotypeBatch, kept_pass: BasePass | None, strategy: str | None = None) -> Encoded:
-        """Return by how much strains differ from the base, of which ``kept_pass`` has what is already computed."""
         config, choices = self.config, self.choices_on()
         choices = replace(choices, recompute=self.recomputes(genotypes.num_strains, choices))
         strategy = strategy or config.strategy
@@ -221,18 +212,17 @@ class CellModel(StrainModel):
             states = self.encoder(perturbed, kept_pass)
         else:
             states = {node_type: perturbed.start(x_NH) for node_type, x_NH in whole.items()}
-        pooling = [(name, term) for name, term in self._terms.items() if term.reads(term.config)]
+        pooling = [(name, term) for name, term in self.terms.items() if term.reads(term.config)]
         return Encoded(
             {node_type: of_type.base_NH for node_type, of_type in states.items()},
             {name: term.pool(states, perturbed.kept) for name, term in pooling},
         )
 
     def _from_shared(self, genotypes: GenotypeBatch, kept_pass: BasePass) -> Encoded:
-        """Return the same for strains with deletions in common, with the wild type's gene states.
+        """Return the same for strains with deletions in common, over two bases.
 
         First it computes by how much the strain with only these deletions differs from the wild type, which consecutive
-        batches have in common. Then it computes by how much the others differ from that strain: in the first round only
-        rows in which a strain differs from *it* are computed, and in later ones as long as these are few.
+        batches have in common. Then it computes by how much the others differ from that strain, in few rows.
         """
         of_shared = self._base_cache.replay(self, genotypes.shared)
         assert of_shared is not None
@@ -252,10 +242,7 @@ class CellModel(StrainModel):
         return self.choices or Choices.default(device_type, of_edges=self.config.strategy_of_edges())
 
     def recomputes(self, num_strains: int, choices: Choices) -> bool:
-        """Return whether the backward pass computes layers once more instead of keeping their intermediate results.
-
-        It does where these would not fit into the memory that the device has free at the first step of a size.
-        """
+        """Return whether the backward pass computes layers once more, whose results would not fit into free memory."""
         if self.config.recompute != "auto":
             return self.config.recompute == "true"
         known = num_strains, choices
@@ -270,7 +257,7 @@ class CellModel(StrainModel):
         return self._recomputing[known]
 
     def fitting_batch(self, most: int) -> int:
-        """See ``StrainModel.fitting_batch``; what fits is a power of two, by three tensors of the rows of a layer."""
+        """Return ``most``, or the power of two that fits, by three tensors of the rows of a layer."""
         if not self.own_graphs:
             return most
         weight = next(self.parameters())
@@ -283,10 +270,7 @@ class CellModel(StrainModel):
         return 1 << (max(1, int(SHARE_OF_MEMORY * room / of_strain)).bit_length() - 1)
 
     def choose_for_run(self, device_type: str, strains: float, precision: str = "auto") -> None:
-        """Choose for a run by the table of defaults, and log each choice with its reason.
-
-        ``strains`` is the number of strains that the run computes, each as often as it is computed.
-        """
+        """Choose for a run of so many strains by the table of defaults, and log each choice with its reason."""
         config, rows = self.config, self.encoder.rows_per_strain * strains
         default = Choices.default(device_type, of_edges=config.strategy_of_edges())
         dtype = {"32-true": torch.float32, "64-true": torch.float64}.get(precision, torch.bfloat16)

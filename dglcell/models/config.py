@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from dglcell.checks import (
     Count,
@@ -43,25 +43,38 @@ if TYPE_CHECKING:
     from dglcell.nn.convolutions import Convolution
 
 TERMS = {
-    name: f"dglcell.models.terms.{place}"
-    for name, place in {
-        "graph": "scores:Graph",
-        "operator": "scores:Operator",
-        "genes": "scores:Genes",
-        "activities": "covariates:Activities",
-        "covariates": "covariates:Covariates",
-        "link": "link:Link",
-    }.items()
+    "graph": "dglcell.models.terms.scores:Graph",
+    "operator": "dglcell.models.terms.scores:Operator",
+    "genes": "dglcell.models.terms.scores:Genes",
+    "activities": "dglcell.models.terms.covariates:Activities",
+    "covariates": "dglcell.models.terms.covariates:Covariates",
+    "link": "dglcell.models.terms.link:Link",
 }
 """This maps the names that `model.terms` may list to MODULE:CLASS."""
+
+OPERATORS = ("local", "both")
+OPERATOR_HEADS = 4
+"""Heads of the cross attention of genes to deleted ones."""
 
 Factors = Annotated[int, at_least(1, also=", or null")]
 LinkName = Annotated[str, one_of(*LINKS, AUTO_LINK)]
 LocalKind = Annotated[str, one_of("hyper_sagnn", "factorisation", "both")]
+OperatorName = Annotated[str, one_of(*OPERATORS)]
 Prior = Annotated[float, must(lambda share: 0 < share < 1, "is no share", "more than 0, and less than 1")]
 Rounds = Annotated[int, at_least(0, "is negative")]
 Pool = Annotated[
     list[str], must(lambda pool: pool and set(pool) <= {*NODE_TYPES}, "names no node types", ", ".join(NODE_TYPES))
+]
+Dropout = Annotated[float, below_one("probability")]
+Kernel = Annotated[str, one_of("auto", *KERNEL_NAMES)]
+Strategy = Annotated[str, one_of("auto", *STRATEGIES)]
+Messages = Annotated[str, one_of("own", "wild_type")]
+CombinationName = Annotated[str, one_of(*COMBINATIONS)]
+CombinationOrNone = Annotated[str, one_of(*COMBINATIONS, "none")]
+CrossRelationName = Annotated[str, one_of(*CROSS_RELATION)]
+Switch = Annotated[str, one_of("auto", "true", "false")]
+ZeroWeights = Annotated[
+    dict[str, float], must(lambda weights: min(weights.values(), default=0) >= 0, "must not be negative", "0 or more")
 ]
 
 
@@ -81,13 +94,6 @@ class GraphConfig(TermConfig):
     """Hold the keys of ``Graph``."""
 
     pool: Pool = field(default_factory=lambda: [GENE])  # node types that are pooled
-
-
-OPERATORS = ("local", "both")
-OPERATOR_HEADS = 4
-"""Heads of the cross attention of genes to deleted ones."""
-
-OperatorName = Annotated[str, one_of(*OPERATORS)]
 
 
 @dataclass
@@ -154,16 +160,6 @@ class LinkConfig(TermConfig):
     link: LinkName = "identity"  # score to phenotype: identity | log | logistic | saturation | minimum | bounded | auto
 
 
-Dropout = Annotated[float, below_one("probability")]
-Kernel = Annotated[str, one_of("auto", *KERNEL_NAMES)]
-Strategy = Annotated[str, one_of("auto", *STRATEGIES)]
-Messages = Annotated[str, one_of("own", "wild_type")]
-CombinationName = Annotated[str, one_of(*COMBINATIONS)]
-CombinationOrNone = Annotated[str, one_of(*COMBINATIONS, "none")]
-CrossRelationName = Annotated[str, one_of(*CROSS_RELATION)]
-Switch = Annotated[str, one_of("auto", "true", "false")]
-
-
 @dataclass
 class ModelConfig(CovariatesConfig):
     """Configure a model; each kind adds its own keys.
@@ -178,6 +174,7 @@ class ModelConfig(CovariatesConfig):
     combination = "sum"
     compile = "false"
     messages = "own"
+    metabolism = False
 
     kernel: Kernel = "auto"  # how sparse products are computed: auto | csr | tiled | triton
     features: dict[str, str] = field(default_factory=dict)  # node type → table of fixed input features, or wild_type
@@ -198,17 +195,12 @@ class ModelConfig(CovariatesConfig):
         """Describe the model in a few words, for the report."""
         return self.name
 
-    def uses_metabolism(self) -> bool:
-        """Return whether the model reads reactions and metabolites."""
-        return False
-
     def needs_relations(self) -> bool:
         """Return whether the model needs at least one edge."""
         return True
 
 
-@dataclass
-class PlannedTerm:
+class PlannedTerm(NamedTuple):
     """Say which term a model has."""
 
     name: str  #: its name in the model: that of this package, or that of its class
@@ -240,7 +232,7 @@ class CellModelConfig(ModelConfig):
         return []
 
     def own_terms(self) -> list[Any]:
-        """Return the list of terms that the model has where `terms` is null."""
+        """Return the terms that the model has where `terms` is null."""
         seen = bool(self.covariates or self.activity_curves or self.activity_from)
         used = {"covariates": seen, "activities": bool(self.activity_from), "link": self.link != "identity"}
         return [*self.scoring(), *(name for name, is_used in used.items() if is_used)]
@@ -268,7 +260,6 @@ class CellModelConfig(ModelConfig):
 
 
 def _class_of_term(name: Any, where: str) -> Any:
-    """Return the class of a term, by a name in ``TERMS``, MODULE:CLASS, or the class itself."""
     if isinstance(name, type):
         return name
     kind = find_class("term", TERMS.get(name, name)) if isinstance(name, str) else None
@@ -355,26 +346,16 @@ class EncoderConfig(CellModelConfig):
         named = [item.get("name") if isinstance(item, Mapping) else item for item in self.terms or self.own_terms()]
         return frozenset({"embedding"} if {"graph", "operator"} & {*named} else ())
 
-    def uses_metabolism(self) -> bool:
-        return self.metabolism
-
     def needs_relations(self) -> bool:
         return self.layers > 0
 
     def combination_of_relations(self) -> CrossRelation:
         """Return the keys that say how relations are combined."""
-        return CrossRelation(
-            self.cross_relation,
-            self.cross_relation_hidden,
-            self.cross_relation_layers,
-            self.cross_relation_norm,
-            self.activation,
-            self.dropout,
-        )
+        sizes = self.cross_relation_hidden, self.cross_relation_layers
+        return CrossRelation(self.cross_relation, *sizes, self.cross_relation_norm, self.activation, self.dropout)
 
 
-@dataclass(frozen=True)
-class ShippedConv:
+class ShippedConv(NamedTuple):
     """Describe a convolution of this package."""
 
     implementation: str  #: the convolution, as MODULE:CLASS
@@ -411,9 +392,10 @@ class HeteroCellConfig(LinkConfig, GenesConfig, GraphConfig, EncoderConfig):
 
     def validate(self, key: str = "model") -> None:
         super().validate(key)
-        if self.strategy_of_edges() and self.strategy not in ("auto", *DGL_STRATEGIES):
+        able = ("edge_subgraph",) if self.calls_module() else DGL_STRATEGIES
+        if self.strategy_of_edges() and self.strategy not in ("auto", *able):
             by_conv = self.conv == "gatv2" or self.calls_module()
-            raise no_edges(f"`model.conv: {self.conv}`" if by_conv else "the covariate `edges`", self.strategy)
+            raise no_edges(f"`model.conv: {self.conv}`" if by_conv else "the covariate `edges`", self.strategy, able)
         if not self.metabolism and self.pool != [GENE]:
             do = "set `model.metabolism: true` or `model.pool: [gene]`"
             raise ConfigError("`model.pool` needs metabolism", got=self.pool, do=do)
@@ -457,11 +439,6 @@ class SetOperatorConfig(LinkConfig, GenesConfig, OperatorConfig, EncoderConfig):
         return f"{self.name}, {self.operator}"
 
 
-ZeroWeights = Annotated[
-    dict[str, float], must(lambda weights: min(weights.values(), default=0) >= 0, "must not be negative", "0 or more")
-]
-
-
 @dataclass
 class DangoConfig(CellModelConfig):
     """Configure DANGO (``dglcell.models.dango.Dango``), by default as experiment 006 of the torchcell project."""
@@ -482,9 +459,10 @@ class DangoConfig(CellModelConfig):
     def validate(self, key: str = "model") -> None:
         super().validate(key)
         check_heads(self.hidden, self.heads, key="model.heads")
-        if set(self.features) - {GENE}:
-            got = ", ".join(self.features)
-            raise ConfigError("`model.features`: DANGO has states of genes only", got=got, expected=GENE)
+        if self.features:
+            raise ConfigError(
+                "`model.features`: DANGO has embeddings only", got=", ".join(self.features), expected="none"
+            )
 
     def scoring(self) -> list[Any]:
         return [{"name": "genes", "local_layers": 2, "local_heads": self.heads, "local_gain": self.gain}]

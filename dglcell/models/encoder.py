@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,20 +21,18 @@ from dglcell.perturbation.states import States
 
 KEPT, KEPT_COMPILED, KEPT_CHAINED, KEPT_OF_PAIRS = 9, 7, 2, 2
 """Numbers that a step keeps for the backward pass, for each number of a relation's rows: in plain torch, in compiled
-layers, and in layers of one kernel; and for each number of each layer of the MLPs of pairs of relations. On an H100 a
-step with 28 strains of yeast's size took 10.2 GB in plain float32, 4.3 GB compiled with bfloat16 differences, and 1.5
-GB in one kernel."""
+layers, and in layers of one kernel; and for each number of each layer of the MLPs of pairs of relations."""
 
 
 class CellEncoder(nn.Module):
     """Embed all nodes, apply a preprocessor, then L rounds of message passing over surviving edges.
 
-    The model reads the last states of the node types ``read``. Fixed ``features`` [N, F] are added through a Linear.
-
-    Attributes:
-        plan: the relations that each layer computes, first layer first.
-        node_types: node types that the states of ``read`` depend on.
+    The model reads the last states of the node types ``read``, which depend on those of ``node_types``. ``plan`` has
+    the relations of each layer, first layer first. Fixed ``features`` [N, F] are added through a Linear.
     """
+
+    embeddings: Any
+    layers: Any
 
     def __init__(
         self, cell: ResidentCell, config: EncoderConfig, read: list[str], features: dict[str, Tensor] | None = None
@@ -67,13 +65,10 @@ class CellEncoder(nn.Module):
         )
 
     def freeze_all_but(self, read: list[str]) -> None:
-        """Take the gradient from parameters that the last states of these node types do not depend on.
-
-        Several processes wait for the gradient of every parameter that requires one.
-        """
+        """Take the gradient from parameters that states of ``read`` do not depend on: processes wait for each."""
         needed = live_relations(choose_relations(self.cell, self.config), self.config.layers, set(read))
         for layer, relations in zip(self.layers, needed, strict=True):
-            cast(HeteroLayer, layer).freeze_all_but(relations)
+            layer.freeze_all_but(relations)
         known = set(read) | {t for layer in needed for r in layer for t in (r[0], r[2])}
         for modules in (self.embeddings, self.project, self.preprocessors):
             for node_type, module in modules.items():
@@ -86,10 +81,7 @@ class CellEncoder(nn.Module):
         return sum(self.cell[relation].num_dst for layer in self.plan for relation in layer)
 
     def kept_of_strain(self, compiled: bool, dtype: torch.dtype) -> int:
-        """Return about how many numbers of a strain a step keeps for the backward pass, where all rows differ.
-
-        Differences are of the type ``dtype``.
-        """
+        """Return about how many numbers of a type a step keeps for the backward pass of a strain with all rows."""
         combination, width = self.config.combination_of_relations(), self.config.hidden
         ends = [Counter(relation[2] for relation in layer) for layer in self.plan if combination.how == PAIRWISE]
         mixed = [(t, number) for layer in ends for t, number in layer.items() if number > 1]
@@ -104,20 +96,16 @@ class CellEncoder(nn.Module):
     def chained(self, dtype: torch.dtype, device: torch.device) -> bool:
         """Return whether kernels compute the rows of all layers (``kernels.row_chain`` and ``pair_mix``)."""
         known = len(self.layers) > 0 and next(self.parameters()).dtype == torch.float32
-        return known and all(cast(HeteroLayer, layer).chained(dtype, device) for layer in self.layers)
+        return known and all(layer.chained(dtype, device) for layer in self.layers)
 
     def spread_embeddings(self) -> None:
         """Scale freshly initialised embeddings to the standard deviation of the configuration."""
         with torch.no_grad():
             for embedding in self.embeddings.children():
-                assert isinstance(embedding, nn.Embedding)
                 embedding.weight.mul_(self.config.embedding_std / EMBEDDING_STD)
 
     def forward(self, perturbed: PerturbedCell, kept_pass: BasePass | None = None) -> dict[str, States]:
-        """Return the node states of every strain after L rounds: node type → [N, B, H].
-
-        ``kept_pass`` has what earlier batches computed of the base with the same weights.
-        """
+        """Return the node states of every strain after L rounds: node type → [N, B, H]."""
 
         def inputs(node_type: str) -> Tensor:
             return self.inputs(node_type) if kept_pass is None else kept_pass.once(lambda: self.inputs(node_type))
@@ -129,9 +117,7 @@ class CellEncoder(nn.Module):
 
     def inputs(self, node_type: str) -> Tensor:
         """Return the states that the first round starts from, [N, H]."""
-        embedding = self.embeddings[node_type]
-        assert isinstance(embedding, nn.Embedding)
-        x_NH: Tensor = embedding.weight
+        x_NH: Tensor = self.embeddings[node_type].weight
         if node_type in self.features:
             x_NH = x_NH + self.project[node_type](self.features[node_type])
         out: Tensor = self.preprocessors[node_type](x_NH)

@@ -49,32 +49,19 @@ class Prediction:
         return self.with_rows(lambda x: x.detach().to(dtype))
 
     def with_rows(self, change: Callable[[Tensor], Tensor]) -> Prediction:
-        """Return the prediction with ``change`` applied to each tensor [B, …], e.g. to join the rows of all ranks.
-
-        Auxiliary scalars stay.
-        """
-
-        def changed(x: Tensor | None) -> Tensor | None:
-            return None if x is None else change(x)
-
+        """Return the prediction with ``change`` applied to each tensor [B, …], e.g. to join the rows of all ranks."""
+        embedding = None if self.embedding is None else change(self.embedding)
         parts = {name: change(x) for name, x in self.parts.items()}
-        return Prediction(change(self.phenotypes), changed(self.embedding), parts, self.auxiliary)
+        return Prediction(change(self.phenotypes), embedding, parts, self.auxiliary)
 
 
 def joined(predictions: Sequence[Prediction]) -> Prediction:
     """Join the predictions of several batches; auxiliary scalars are those of the last one."""
     last = predictions[-1]
-
-    def rows(tensors: Sequence[Tensor | None]) -> Tensor | None:
-        known = [x for x in tensors if x is not None]
-        return torch.cat(known) if known else None
-
-    return Prediction(
-        torch.cat([one.phenotypes for one in predictions]),
-        rows([one.embedding for one in predictions]),
-        {name: torch.cat([one.parts[name] for one in predictions]) for name in last.parts},
-        last.auxiliary,
-    )
+    phenotypes = torch.cat([one.phenotypes for one in predictions])
+    embeddings = [one.embedding for one in predictions if one.embedding is not None]
+    parts = {name: torch.cat([one.parts[name] for one in predictions]) for name in last.parts}
+    return Prediction(phenotypes, torch.cat(embeddings) if embeddings else None, parts, last.auxiliary)
 
 
 class StrainModel(nn.Module):

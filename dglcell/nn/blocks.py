@@ -3,37 +3,28 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from dglcell.checks import check_choice
-from dglcell.nn.config import ACTIVATION_NAMES, NORM_NAMES, check_norm
+from dglcell.nn.config import ACTIVATION_NAMES, check_norm
 from dglcell.perturbation.rules import as_difference
 from dglcell.perturbation.sent import Kept
 from dglcell.perturbation.states import Pooled, States
-
-_ACTIVATIONS = (nn.ReLU, nn.GELU, nn.Identity)
-ACTIVATIONS: dict[str, Callable[[], nn.Module]] = dict(zip(ACTIVATION_NAMES, _ACTIVATIONS, strict=True))
-
-# Norms act on one row at a time: a norm over nodes or strains would let deleted genes and batch mates change a
-# strain's prediction.
-_NORMS = (nn.LayerNorm, lambda width: nn.Identity())
-NORMS: dict[str, Callable[[int], nn.Module]] = dict(zip(NORM_NAMES, _NORMS, strict=True))
 
 
 def make_activation(name: str) -> nn.Module:
     """Make a new activation module; a ``ConfigError`` for an unknown name."""
     check_choice("model.activation", name, ACTIVATION_NAMES)
-    return ACTIVATIONS[name]()
+    return {"relu": nn.ReLU, "gelu": nn.GELU, "identity": nn.Identity}[name]()
 
 
 def make_norm(name: str, width: int) -> nn.Module:
     """Make a new norm over the last dimension; a ``ConfigError`` for one that mixes nodes or strains."""
     check_norm("model.norm", name)
-    return NORMS[name](width)
+    return nn.LayerNorm(width) if name == "layer" else nn.Identity()
 
 
 def mlp(widths: list[int], activation: str, dropout: float = 0.0) -> nn.Sequential:
@@ -48,13 +39,12 @@ def mlp(widths: list[int], activation: str, dropout: float = 0.0) -> nn.Sequenti
     return nn.Sequential(*layers)
 
 
-HEAD_GAIN = 0.01
-"""The initial weights of output layers are scaled by this, relative to Kaiming's."""
-EMBEDDING_STD = 0.02
+HEAD_GAIN, EMBEDDING_STD = 0.01, 0.02
+"""The initial weights of output layers are scaled by the former, relative to Kaiming's."""
 
 
 def initialise(module: nn.Module) -> None:
-    """Initialise Linear layers by Kaiming, their biases with zeros, and embeddings by N(0, EMBEDDING_SD²)."""
+    """Initialise Linear layers by Kaiming, their biases with zeros, and embeddings by N(0, EMBEDDING_STD²)."""
     if isinstance(module, nn.Linear):
         nn.init.kaiming_normal_(module.weight, mode="fan_in", nonlinearity="relu")
         if module.bias is not None:
@@ -82,9 +72,7 @@ class MeanPooling(nn.Module):
 
 
 class AttentionPooling(nn.Module):
-    r"""Pool by gated attention.
-
-    The method is that of Li et al. 2016, *Gated graph sequence neural networks*, eq. 7, with a softmax gate.
+    r"""Pool by gated attention (Li et al. 2016, *Gated graph sequence neural networks*, eq. 7, with a softmax gate).
 
     .. math:: z_b = \sum_{v \text{ kept in } b} \operatorname{softmax}_v\big(g(h_{vb})\big)\; f(h_{vb})
 

@@ -19,9 +19,9 @@ from dglcell.perturbation.states import States
 
 
 class Convolution(nn.Module):
-    """Convolve over one relation; the work on edges is kept apart from the work on rows.
+    """Convolve over one relation: ``receive`` looks at edges, and ``update`` at rows.
 
-    ``receive`` looks at edges, and ``update`` at rows.
+    Source states [N, B, H] and destination states [M, B, H] become new ones, [M, B, H].
 
     A convolution of your own, `model.conv: MODULE:CLASS`, is made with three arguments: ``relation``, ``width`` (H) and
     ``config``, a ``Config`` with the values of `model.conv_options`.
@@ -78,9 +78,6 @@ class GINConv(Convolution):
         config: options of the MLP (two Linear layers with GELU where None), whose output is H wide for every number of
             layers. With 0 layers there is no MLP and states are only summed, as in He et al. 2020, *LightGCN*.
         weighs: whether the sum has a learned weight, which starts at 1.
-
-    Shapes:
-        source states [N, B, H], destination states [M, B, H] → [M, B, H].
     """
 
     reduce = "sum"
@@ -117,16 +114,11 @@ class GINConv(Convolution):
 
 
 class SAGEConv(Convolution):
-    r"""Convolve by GraphSAGE with the mean aggregator.
-
-    The method is that of Hamilton et al. 2017, *Inductive representation learning on large graphs*.
+    r"""Convolve by GraphSAGE with the mean aggregator (Hamilton et al. 2017).
 
     .. math:: h'_v = W_1 h_v + W_2 \frac{1}{|\mathcal{N}(v)|}\sum_{u \in \mathcal{N}(v)} w_{uv}\,h_u + b
 
     where :math:`\mathcal{N}(v)` are the sources of the edges into v that survive in the strain.
-
-    Shapes:
-        source states [N, B, H], destination states [M, B, H] → [M, B, H].
     """
 
     reduce = "mean"
@@ -148,9 +140,8 @@ class SAGEConv(Convolution):
 
 
 class GATv2Conv(Convolution):
-    r"""Convolve by GATv2, with heads side by side.
-
-    The method is that of Brody, Alon & Yahav 2022, *How attentive are graph attention networks?*, eq. 7.
+    r"""Convolve by GATv2, with heads side by side (Brody, Alon & Yahav 2022, *How attentive are graph attention
+    networks?*, eq. 7).
 
     .. math::
         e_{uv} = a^\top \mathrm{LeakyReLU}(W_l h_u + W_r h_v + w_{uv}\,c), \quad
@@ -163,9 +154,6 @@ class GATv2Conv(Convolution):
         relation, width: relation whose edges are used, and H of input and output.
         config: options; the number of heads, 4 where None, must divide H.
         weighted: whether the fixed weights w of the relation take part in the score.
-
-    Shapes:
-        source states [N, B, H], destination states [M, B, H] → [M, B, H].
     """
 
     def __init__(

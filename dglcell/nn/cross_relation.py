@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -67,15 +67,12 @@ class PairwiseInteraction(nn.Module):
     where every pair has an MLP :math:`f_{ij}` of its own and all options share the scorer :math:`s`. It follows
     ``PairwiseGraphAggregation`` of the torchcell project. The options are never stored: an MLP's first layer is
     :math:`U h_i + V h_j`, its last layer :math:`A` and the scorer's first :math:`W` are one matrix :math:`W A`, and the
-    sum is one product of the weighted hidden layers of all pairs.
+    sum is one product of the weighted hidden layers of all pairs. K rows [N, H] become one.
 
     Args:
         relations, width: K and H.
         hidden, layers: b, the width inside the pairs' MLPs and the scorer, and two or more Linear layers of a pair's.
         activation, dropout: activation and dropout between layers.
-
-    Shapes:
-        K rows [N, H] → [N, H].
     """
 
     by_second: Tensor
@@ -96,13 +93,11 @@ class PairwiseInteraction(nn.Module):
         self.activation, self.dropout = make_activation(activation), nn.Dropout(dropout)
         # Pairs are ordered by the first relation; here, by the second.
         rows, columns = torch.triu_indices(relations, relations)
-        by_second = torch.argsort(columns * relations + rows)
-        self.register_buffer("by_second", by_second, persistent=False)
-        self.register_buffer("back", torch.argsort(by_second), persistent=False)
-        of_pair = torch.stack([rows, columns], 1)
-        self.register_buffer("of_pair", of_pair, persistent=False)
+        by_second, of_pair = torch.argsort(columns * relations + rows), torch.stack([rows, columns], 1)
         of_relation = torch.argsort(of_pair.flatten(), stable=True).view(relations, -1)
-        self.register_buffer("of_relation", of_relation, persistent=False)
+        places = {"by_second": by_second, "back": torch.argsort(by_second), "of_pair": of_pair}
+        for name, place in {**places, "of_relation": of_relation}.items():
+            self.register_buffer(name, place, persistent=False)
 
     def forward(self, *h: Tensor) -> Tensor:
         a_NPB, mean_NH = self.dropout(self.activation(self._before(h))), joined(torch.stack, h, 1).mean(1)
@@ -150,12 +145,8 @@ class PairwiseInteraction(nn.Module):
     def by_kernels(self, base_KNH: Tensor, rows: Tensor, num_strains: int) -> tuple[Tensor, Tensor]:
         """Return the base's mixture [N, H] and the differences of strains [N · B, H], from those of K relations."""
         members = pair_mix.Members(self.of_pair, self.of_relation)
-        mean = cast(Tensor, PerturbedTensor(base_KNH.mean(0), rows.sum(0) / self.relations, num_strains))
-        mean_logit = self._logits(self.score_first(mean))
-        assert isinstance(mean, PerturbedTensor)
-        assert isinstance(mean_logit, PerturbedTensor)
-        assert mean.delta is not None
-        assert mean_logit.delta is not None
+        mean: Any = PerturbedTensor(base_KNH.mean(0), rows.sum(0) / self.relations, num_strains)
+        mean_logit: Any = self._logits(self.score_first(mean))
         first, scorer = self.first.weight.unflatten(1, (2, self.width)), self._scorer()
         before_PNB = pair_mix.first_rows(base_KNH, first, members) + self.first.bias.unsqueeze(1)
         a_PNB = self.activation(before_PNB)
@@ -181,11 +172,7 @@ def make_mixer(combination: CrossRelation, relations: int, width: int) -> Relati
     if relations == 1 or combination.how != PAIRWISE:
         return None
     mix = PairwiseInteraction(
-        relations,
-        width,
-        hidden=max(1, width // 2) if combination.hidden is None else combination.hidden,
-        layers=combination.layers,
-        activation=combination.activation,
-        dropout=combination.dropout,
-    )
+        relations, width, hidden=combination.hidden or max(1, width // 2), layers=combination.layers,
+        activation=combination.activation, dropout=combination.dropout,
+    )  # fmt: skip
     return RelationMixer(mix, make_norm(combination.norm, width))

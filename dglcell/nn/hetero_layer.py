@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,8 +24,7 @@ from dglcell.perturbation.states import DifferenceStates, States, stacked
 class RelationConv(nn.Module):
     """Convolve over one relation, then apply norm, activation and dropout.
 
-    Shapes:
-        rows [K, H] of the destination nodes, and what these receive [K, H] → [K, H].
+    Rows [K, H] of the destination nodes, and what these receive [K, H], become new rows [K, H].
     """
 
     def __init__(self, conv: Convolution, width: int, norm: str, activation: str, dropout: float) -> None:
@@ -34,7 +33,6 @@ class RelationConv(nn.Module):
         self.after = nn.Sequential(make_norm(norm, width), make_activation(activation), nn.Dropout(dropout))
 
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
-        """Return what the destination nodes receive along the surviving edges."""
         return self.conv.receive(perturbed, source, destination)
 
     def forward(self, x: Tensor, received: Tensor) -> Tensor:
@@ -66,15 +64,11 @@ def structure_of(conv: Convolution) -> Hashable | None:
 class StackedConvs(nn.Module):
     """Compute convolutions of the same structure over R relations between the same node types at once.
 
-    They stay modules of their own, whose parameters are stacked for one pass.
-
-    Args:
-        relations: number R of relations.
-        convs: the convolutions of these relations.
-
-    Shapes:
-        rows [K, H] of the destination nodes, and what these receive [R, K, H] → [R, K, H].
+    They stay modules of their own, whose parameters are stacked for one pass. Rows [K, H] of the destination nodes, and
+    what these receive [R, K, H], become new rows [R, K, H].
     """
+
+    convs: Any
 
     def __init__(self, relations: list[Relation], convs: list[RelationConv]) -> None:
         super().__init__()
@@ -84,31 +78,21 @@ class StackedConvs(nn.Module):
         self.stacked = {name: _Stack.apply(*(mine[name] for mine in each)) for name in each[0]}
 
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
-        """Return what the destination nodes receive along the surviving edges of each relation."""
-        reduce = cast(RelationConv, self.convs[0]).conv.reduce
+        reduce = self.convs[0].conv.reduce
         if reduce is not None:
             return perturbed.aggregate_along(self.relations, source, reduce)
-        received = [cast(RelationConv, conv).receive(perturbed, source, destination) for conv in self.convs]
+        received = [conv.receive(perturbed, source, destination) for conv in self.convs]
         return stacked([one for one in received if isinstance(one, DifferenceStates)])
 
     def forward(self, x: Tensor, received: Tensor) -> Tensor:
-        """Return new rows."""
-
-        def call(parameters: dict[str, Tensor], received: Tensor) -> Tensor:
-            return cast(Tensor, torch.func.functional_call(self.convs[0], parameters, (x, received)))
+        def call(parameters: dict[str, Tensor], received: Tensor) -> Any:
+            return torch.func.functional_call(self.convs[0], parameters, (x, received))
 
         return torch.vmap(call, randomness="different")(self.stacked, received)
 
-    def total(self, x: Tensor, received: Tensor) -> Tensor:
-        """Return the sum over relations, [K, H]."""
-        return self(x, received).sum(0)
-
 
 class _Stack(torch.autograd.Function):
-    """Stack parameters as ``torch.stack``, with gradients laid out as the parameters are.
-
-    Otherwise each gradient would be copied alone.
-    """
+    """Stack parameters as ``torch.stack``, with gradients laid out as the parameters are, and not copied one by one."""
 
     @staticmethod
     def forward(ctx: Any, *parameters: Tensor) -> Tensor:
@@ -141,6 +125,9 @@ class HeteroLayer(nn.Module):
         residual: whether the layer's input is added.
     """
 
+    convs: Any
+    mixers: Any
+
     def __init__(
         self,
         relations: Sequence[Relation],
@@ -158,16 +145,16 @@ class HeteroLayer(nn.Module):
         self.relations = relations
         self.how, self.residual, self.width = cross_relation.how, residual, width
         self.convs = nn.ModuleList(RelationConv(make_conv(r), width, norm, activation, dropout) for r in relations)
-        self.structures = [structure_of(cast(RelationConv, conv).conv) for conv in self.convs]
+        self.structures = [structure_of(conv.conv) for conv in self.convs]
         numbers = Counter(r[2] for r in relations)
         mixers = {t: make_mixer(cross_relation, number, width) for t, number in numbers.items()}
         self.mixers = nn.ModuleDict({module_name(t): mixer for t, mixer in mixers.items() if mixer is not None})
 
     def chained(self, dtype: torch.dtype, device: torch.device) -> bool:
         """Return whether kernels compute differences of a type on a device, of all relations and what combines them."""
-        chains = [cast(RelationConv, conv).chain() for conv in self.convs]
+        chains = [conv.chain() for conv in self.convs]
         known = [chain is not None and _steps(chain[0], self.width, dtype, device) is not None for chain in chains]
-        return all(known) and all(cast(RelationMixer, mixer).in_kernels for mixer in self.mixers.values())
+        return all(known) and all(mixer.in_kernels for mixer in self.mixers.values())
 
     def freeze_all_but(self, relations: list[Relation]) -> None:
         """Take the gradient from the parameters of all other relations."""
@@ -183,30 +170,25 @@ class HeteroLayer(nn.Module):
         """Return new states by node type."""
         new = dict(states)
         for node_type, messages in self._messages(perturbed, states).items():
-            new[node_type] = self._combined(states[node_type], messages, self.mixer(node_type))
+            new[node_type] = self._combined(node_type, states[node_type], messages)
         return new
 
-    def _combined(self, x: States, messages: Sequence[Message], mixer: RelationMixer | None) -> States:
-        residual = [(None, [x])] if self.residual else []
-        received = [message.received for message in messages]
-        if mixer is not None:
-            return x.sum([(_Mixture(messages, mixer), [x, *received]), *residual])
+    def _combined(self, node_type: str, x: States, messages: Sequence[Message]) -> States:
+        residual, name = [(None, [x])] if self.residual else [], module_name(node_type)
+        if name in self.mixers:
+            received = [message.received for message in messages]
+            return x.sum([(_Mixture(messages, self.mixers[name]), [x, *received]), *residual])
         updates = [(RowSum(message.conv), [x, message.received]) for message in messages]
         if self.how == "mean":
             number = sum(len(message.positions) for message in messages)
             return x.sum([(lambda total: total / number, [x.sum(updates)]), *residual])
         return x.sum([*updates, *residual])
 
-    def mixer(self, node_type: str) -> RelationMixer | None:
-        """Return the learned combination of the relations that end in a node type; None where there is none."""
-        name = module_name(node_type)
-        return cast(RelationMixer, self.mixers[name]) if name in self.mixers else None
-
     def _messages(self, perturbed: PerturbedCell, states: Mapping[str, States]) -> dict[str, list[Message]]:
         """Return the messages of the relations, by destination type."""
         messages: dict[str, list[Message]] = {}
         for positions in self._groups(states):
-            convs = [cast(RelationConv, self.convs[i]) for i in positions]
+            convs = [self.convs[i] for i in positions]
             relations = [self.relations[i] for i in positions]
             conv = convs[0] if len(convs) == 1 else StackedConvs(relations, convs)
             source, _, destination = relations[0]
@@ -223,8 +205,7 @@ class HeteroLayer(nn.Module):
         return list(groups.values())
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(NamedTuple):
     """Hold the messages of one relation, or of several that are computed together."""
 
     positions: list[int]  #: positions of the relations in the layer
@@ -239,8 +220,8 @@ class RowSum:
     conv: RelationConv | StackedConvs
 
     def __call__(self, x: Tensor, received: Tensor) -> Tensor:
-        out: Tensor = self.conv.total(x, received) if isinstance(self.conv, StackedConvs) else self.conv(x, received)
-        return out
+        out: Tensor = self.conv(x, received)
+        return out.sum(0) if isinstance(self.conv, StackedConvs) else out
 
     def in_one_kernel(
         self, num_strains: int, bases: Sequence[Tensor], deltas: Sequence[Tensor | None], summed: bool = True
@@ -250,8 +231,7 @@ class RowSum:
         They are those of each relation if not ``summed``, [R, ...].
         """
         conv, (x_NH, received), (own, delta) = self.conv, bases, deltas
-        first = conv.convs[0] if isinstance(conv, StackedConvs) else conv
-        chain = cast(RelationConv, first).chain()
+        chain = (conv.convs[0] if isinstance(conv, StackedConvs) else conv).chain()
         if chain is None or delta is None or x_NH.dtype != torch.float32:
             return None
         modules, epsilon = chain
@@ -270,6 +250,8 @@ class RowSum:
 
 class _Mixture(nn.Module):
     """Apply a learned combination to rows and to what they received along several relations."""
+
+    convs: Any
 
     def __init__(self, messages: Sequence[Message], mixer: RelationMixer) -> None:
         super().__init__()
@@ -296,8 +278,7 @@ class _Mixture(nn.Module):
             return None
         found: dict[int, tuple[Tensor, Tensor]] = {}
         for positions, conv, base, delta in zip(self.positions, self.convs, bases[1:], deltas[1:], strict=True):
-            rows = RowSum(cast(RelationConv | StackedConvs, conv))
-            parts = rows.in_one_kernel(num_strains, [bases[0], base], [deltas[0], delta], summed=False)
+            parts = RowSum(conv).in_one_kernel(num_strains, [bases[0], base], [deltas[0], delta], summed=False)
             if parts is None:
                 return None
             if len(self.convs) == 1:
@@ -308,10 +289,7 @@ class _Mixture(nn.Module):
 
 
 def live_relations(relations: list[Relation], layers: int, read: set[str]) -> list[list[Relation]]:
-    """Return the relations that each layer must compute, first layer first, where ``read`` node types are read at last.
-
-    A relation whose result nothing reads would be wasted work and leave parameters without gradient.
-    """
+    """Return the relations whose results are read, layer by layer, where ``read`` node types are read at last."""
     needed, plan = set(read), []
     for _ in range(layers):
         live = [r for r in relations if r[2] in needed]

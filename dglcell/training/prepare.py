@@ -32,7 +32,7 @@ from dglcell.graph.schema import EDGES
 from dglcell.graph.tables import read_vectors
 from dglcell.metrics import ceilings
 from dglcell.models.terms.covariates import in_media, media_table
-from dglcell.models.terms.measured import blocked_reactions
+from dglcell.models.terms.link import blocked_reactions
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.runs import RunDirectory

@@ -25,7 +25,7 @@ from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import REACTION
-from dglcell.models.terms.measured import MeasuredStrains
+from dglcell.models.terms.link import MeasuredStrains
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.baselines.invented import strains_of, unlike
 

@@ -22,7 +22,7 @@ from dglcell.graph.metabolism import model_reaction
 from dglcell.graph.resident import ResidentCell, SteadyState
 from dglcell.models.cell_model import HeteroCell
 from dglcell.models.config import HeteroCellConfig
-from dglcell.models.terms.measured import blocked_reactions
+from dglcell.models.terms.link import blocked_reactions
 from dglcell.perturbation import STRATEGIES
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.sent import keep_masks

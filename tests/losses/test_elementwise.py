@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import gaussian_kde, wasserstein_distance
 
-from dglcell.errors import ConfigError, DataError
+from dglcell.errors import ConfigError
 from dglcell.losses.config import BceConfig, GaussianConfig, MaskedConfig, MleWassSupcrConfig
 from dglcell.losses.coupled import distribution_matching, label_quantiles, transport_cost
 from dglcell.losses.loss import make_loss
@@ -72,14 +72,6 @@ def test_it_is_its_definition_over_the_labels_that_are_there() -> None:
     assert logits.grad.flatten().tolist() == pytest.approx([*expected, 0.0])
 
 
-def test_labels_beyond_0_and_1_are_refused() -> None:
-    labels = torch.tensor([[0.0, 1.0], [1.0, -0.25], [math.nan, 1.75]])
-    with pytest.raises(DataError) as error:
-        BceConfig().check_labels(labels, ("dies", "grows"))
-    assert "labels of phenotype 'grows' are no probabilities\n  got:      -0.25 … 1.75\n" in str(error.value)
-    BceConfig().check_labels(labels[:, :1], ("dies",))
-
-
 # Gaussian likelihood: a noise level for each phenotype.
 
 
@@ -129,7 +121,7 @@ def test_weights_must_fit_the_phenotypes() -> None:
     with pytest.raises(
         ConfigError, match=r"do not fit the phenotypes\n.*\[1.0, 2.0, 3.0\]\n  expected: 2: one each for a, b"
     ):
-        MaskedConfig(phenotype_weights=[1.0, 2.0, 3.0]).check_labels(torch.zeros(1, 2), ("a", "b"))
+        MaskedConfig(phenotype_weights=[1.0, 2.0, 3.0]).check_phenotypes(("a", "b"))
 
 
 # Distribution matching against scipy's density, inverted by root finding.

@@ -16,8 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dglcell.losses.config import LOSSES, DangoLossConfig
 from dglcell.losses.coupled import CoupledLoss, buffer_share, supcr
-from dglcell.losses.elementwise import DangoLoss
-from dglcell.losses.loss import Loss, make_loss
+from dglcell.losses.loss import DangoLoss, Loss, make_loss
 from dglcell.models.model import OnDemand, Prediction
 from dglcell.training.distributed import leave_group
 from tests.examples import examples

@@ -16,8 +16,8 @@ from dglcell.errors import GenotypeError
 from dglcell.models.cell_model import HeteroCell, SetOperator
 from dglcell.models.config import CONVS, OPERATORS, HeteroCellConfig, SetOperatorConfig
 from dglcell.models.terms.link import Link
+from dglcell.models.terms.scores import HyperSAGNN
 from dglcell.nn.config import CROSS_RELATION, PAIRWISE
-from dglcell.nn.heads import HyperSAGNN
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import Choices

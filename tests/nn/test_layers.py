@@ -9,10 +9,10 @@ from torch import nn
 
 from dglcell.errors import ConfigError
 from dglcell.graph.schema import CATALYSED_BY, CATALYSES, CONVERTED_BY, CONVERTS, gene_relation
-from dglcell.nn.blocks import NORMS, make_norm, mlp
-from dglcell.nn.config import REFUSED_NORMS, GATv2Options
+from dglcell.models.terms.scores import FactorisationMachine
+from dglcell.nn.blocks import make_norm, mlp
+from dglcell.nn.config import NORM_NAMES, REFUSED_NORMS, GATv2Options
 from dglcell.nn.convolutions import GATv2Conv
-from dglcell.nn.heads import FactorisationMachine
 from dglcell.nn.hetero_layer import live_relations
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
@@ -23,7 +23,7 @@ PHYSICAL = gene_relation("physical")
 ALL = [PHYSICAL, CATALYSES, CATALYSED_BY, CONVERTS, CONVERTED_BY]
 
 
-@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("name", NORM_NAMES)
 def test_norms_treat_every_row_alone(name: str) -> None:
     norm = make_norm(name, 4)
     x = torch.randn(3, 4)

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from dglcell.nn.blocks import ACTIVATIONS, NORMS, make_activation, make_norm, mlp
-from dglcell.nn.config import CrossRelation, GINOptions
+from dglcell.nn.blocks import make_activation, make_norm, mlp
+from dglcell.nn.config import ACTIVATION_NAMES, NORM_NAMES, CrossRelation, GINOptions
 from dglcell.nn.convolutions import GINConv
 from dglcell.nn.cross_relation import make_mixer
 from dglcell.perturbation.curves import share_changes
@@ -271,8 +271,8 @@ def mixer(how: str) -> nn.Module:
 
 MODULES: dict[str, tuple[Callable[[], nn.Module], int]] = {
     "linear": (lambda: nn.Linear(32, 32), 1),
-    **{name: (lambda name=name: make_activation(name), 1) for name in ACTIVATIONS if name != "identity"},
-    **{name: (lambda name=name: make_norm(name, 32), 1) for name in NORMS if name != "none"},
+    **{name: (lambda name=name: make_activation(name), 1) for name in ACTIVATION_NAMES if name != "identity"},
+    **{name: (lambda name=name: make_norm(name, 32), 1) for name in NORM_NAMES if name != "none"},
     "softmax": (lambda: nn.Softmax(-1), 1),
     "product": (lambda: Function(torch.mul), 2),
     "product of matrices": (lambda: Function(lambda x, y: x.unflatten(1, (4, 8)) @ y.unflatten(1, (8, 4))), 2),

@@ -16,7 +16,7 @@ from dglcell.data.columns import BLOCKED, Column
 from dglcell.errors import DataError
 from dglcell.graph.resident import ResidentCell, SteadyState
 from dglcell.graph.schema import REACTION
-from dglcell.models.terms.measured import blocked_reactions
+from dglcell.models.terms.link import blocked_reactions
 from dglcell.perturbation.sent import keep_masks
 from dglcell.runs import RunDirectory
 from dglcell.training import prepare as prepare_module

@@ -22,19 +22,15 @@ from dglcell.perturbation.targets import Targets
 
 
 class CovariateNumbers(nn.Module):
-    """Turn covariates of strains into numbers: numbers are standardised, and a category is 1 among zeros.
+    """Turn covariates of strains, [B, C] with categories by their number, into numbers, [B, W].
+
+    Numbers are standardised by ``shift`` and ``scale``, and a category is 1 among zeros.
 
     Args:
         seen: covariate → categories, none where its values are numbers.
         chosen: the covariates that are turned; all where None.
         tables: covariate → [categories, W] numbers that describe its categories, in place of a 1 among zeros; a model
             can then know a category that it was not trained on, such as a medium by what it offers.
-
-    Attributes:
-        shift, scale: [C] mean and standard deviation of each covariate over the training part; 0 and 1 of categories.
-
-    Shapes:
-        values of all covariates [B, C], with categories by their number → [B, W], W = ``width``.
     """
 
     shift: Tensor
@@ -112,9 +108,6 @@ class Covariates(Term):
     So a covariate that predicts by itself, such as the growth of flux balance analysis, counts from the start.
 
     In models with a graph for each strain, a growth medium weakens reactions, and the covariate `edges` changes edges.
-
-    Raises:
-        ConfigError: edges are to be changed where strains have no graphs of their own, or a medium is unknown.
     """
 
     Config = CovariatesConfig
@@ -163,7 +156,6 @@ class Covariates(Term):
             fit_ridge(self.linear, self.covariates(values_SC), train.normaliser.normalise(train.strains.labels))
 
     def strains(self, genotypes: GenotypeBatch) -> GenotypeBatch:
-        """Return the strains with what their covariates do to their graphs: reactions of media, and changed edges."""
         values_BC = genotypes.covariates
         if values_BC is None or not self.own_graphs:
             return genotypes
@@ -190,7 +182,6 @@ class Covariates(Term):
         return self._edges_of.to(device)
 
     def see(self, seen: Seen) -> Seen:
-        """Move the vectors of changed genes, as they are in these strains, and those of the strains."""
         numbers_BW = None if self.covariates is None else self.covariates.of(seen.strains)
         if self.shift is not None and self.factor is not None and self.vector is not None:
             numbers, x_BKH = [], seen.x_BKH
@@ -206,7 +197,6 @@ class Covariates(Term):
         return replace(seen, vectors={**seen.vectors, **moved})
 
     def finish(self, score_BT: Tensor, seen: Seen) -> Tensor:
-        """Add the scores of the covariates alone: where no head sees the whole strain, and the linear one."""
         for layer in (self.alone, self.linear):
             if layer is not None and self.covariates is not None:
                 score_BT = score_BT + layer(self.covariates.of(seen.strains))
@@ -242,7 +232,6 @@ class Activities(Term):
             self.covariates.fit(values_SC)
 
     def strains(self, genotypes: GenotypeBatch) -> GenotypeBatch:
-        """Return the strains with the activities that are learned."""
         given_P = genotypes.activities
         if given_P is None and self.config.activity_curves:
             return genotypes
@@ -272,8 +261,7 @@ def in_media(cell: ResidentCell, genotypes: GenotypeBatch, activities_BK: Tensor
     """Return strains with what their media leave of the reactions that differ between media."""
     B, K = activities_BK.shape
     offsets = torch.arange(B + 1, device=activities_BK.device) * K
-    reactions = Targets(cell.media_nodes.repeat(B), offsets, K, activities_BK.reshape(-1))
-    return replace(genotypes, reactions=reactions)
+    return replace(genotypes, reactions=Targets(cell.media_nodes.repeat(B), offsets, K, activities_BK.reshape(-1)))
 
 
 def media_table(cell: ResidentCell, names: Sequence[str]) -> Tensor:
@@ -287,7 +275,7 @@ def media_table(cell: ResidentCell, names: Sequence[str]) -> Tensor:
 
 
 def set_to_zero(*layers: nn.Module | None) -> None:
-    """Set the weights of layers to zero, so that they change nothing yet."""
+    """Set weights to zero, so that they change nothing yet."""
     for layer in layers:
         for parameter in () if layer is None else layer.parameters():
             nn.init.zeros_(parameter)

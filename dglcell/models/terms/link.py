@@ -1,31 +1,38 @@
-"""Turn scores into phenotypes: links that compose over deletions, and the least fit of a strain's measured parts."""
+"""Turn scores into phenotypes: links that compose over deletions, and the least fit of a strain's measured parts.
+
+A training strain is a *part* of a strain if every reaction (or gene) that it loses is lost by the strain too.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from dglcell.errors import ConfigError
+from dglcell.errors import ConfigError, DataError
 from dglcell.graph.resident import ResidentCell
-from dglcell.graph.schema import GENE, REACTION
+from dglcell.graph.schema import CONVERTS, GENE, REACTION
 from dglcell.models.config import LinkConfig
-from dglcell.models.terms.measured import LEAST, WILD_TYPE, MeasuredStrains
 from dglcell.models.terms.term import Seen, Surroundings, Term, Training
 from dglcell.nn.config import AUTO_LINK, COMPARING_LINKS, LINKS
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.rules import from_source
+from dglcell.perturbation.sent import keep_masks, listed
 
 logger = logging.getLogger("dglcell")
 
-OFFSET = 2.0
-"""This is c of ``saturation``: scores from about -1 up hardly change the phenotype."""
+MOST_CELLS = 2**28
+"""Most entries of a table of training strains and nodes: a gigabyte."""
 
-SHARPNESS = 4.0
-"""This is k of ``minimum``: only one of two values counts where they differ by more than a factor of about 2."""
+WILD_TYPE, LEAST = 1.0, 0.0
+"""Phenotypes of the strain without deletions, and of one that does not grow: none is below."""
+
+MISSING = 1e30
+"""This replaces a missing label: it bounds nothing, and is finite, as everything in a checkpoint has to be."""
 
 FLOOR = 1e-3
 """Smaller values are raised to this before they are bounded, as their powers overflow."""
@@ -34,15 +41,12 @@ LEAK = 0.05
 """``bounded`` has this slope beyond the bounds while a model trains, so that scores far outside have a gradient."""
 
 PARTS, WHOLES = "measured parts", "measured strains that lose more"
-"""These are names of what bounds phenotypes."""
-
-LARGEST = 20.0
-"""Scores are cut off at this value: its exponential is far beyond any phenotype, and finite."""
+"""Attributions give these names to what bounds phenotypes."""
 
 
 def log(score: Tensor) -> Tensor:
     r"""Return :math:`y = e^\eta`: where scores of deletions add up, their effects on the phenotype multiply."""
-    return score.clamp(max=LARGEST).exp()
+    return score.clamp(max=20.0).exp()  # far beyond any phenotype, and finite
 
 
 def logistic(score: Tensor) -> Tensor:
@@ -55,7 +59,7 @@ def saturation(score: Tensor) -> Tensor:
 
     Small effects are buffered, larger ones multiply, and nothing raises the phenotype by more than 14 %.
     """
-    return torch.sigmoid(OFFSET + score) * (1 + math.exp(-OFFSET))
+    return torch.sigmoid(2.0 + score) * (1 + math.exp(-2.0))
 
 
 def minimum(value: Tensor, bound: Tensor) -> Tensor:
@@ -63,20 +67,18 @@ def minimum(value: Tensor, bound: Tensor) -> Tensor:
 
     It is Schweizer and Sklar's triangular norm, which lies between the product (k → 0) and the minimum (k → ∞). Without
     a bound (b = 1) it is s, what a strain would have by itself. Without an effect (s = 1) it is b, what its measured
-    parts have: at most 1, so that the root exists. It is at most either where both are at most 1.
+    parts have: at most 1, so that the root exists. It is at most either where both are at most 1, and only one of them
+    counts where they differ by more than a factor of about 2.
     """
     s, b = value.clamp(min=FLOOR), bound.clamp(min=FLOOR, max=1.0)
-    return (s.pow(-SHARPNESS) + b.pow(-SHARPNESS) - 1).pow(-1 / SHARPNESS)
+    return (s.pow(-4.0) + b.pow(-4.0) - 1).pow(-0.25)
 
 
 def bounded(score: Tensor, least: Tensor, largest: Tensor, slope: float = 0.0) -> Tensor:
     r"""Return :math:`y = \min(b, \max(a, 1 + \eta))`: exactly a bound for any score that is low or high enough.
 
-    Args:
-        score: scores η of the strains.
-        least: lower bound a.
-        largest: b; it takes precedence where it is below a, which noise in labels can cause.
-        slope: slope outside of the bounds.
+    The largest value b takes precedence where it is below a, which noise in labels can cause. ``slope`` is that outside
+    of the bounds.
     """
     free = 1 + score
     held = free.maximum(least).minimum(largest)
@@ -88,18 +90,8 @@ class Link(Term):
 
     Links but ``identity`` are for phenotypes relative to the wild type, whose value is 1. The score of the strain
     without deletions is taken off every score, so that this strain has the wild type's value exactly. A link gives
-    original units; these are normalised here, once, and nowhere else on the way to the loss.
-
-    ============  ==================================================  ====================  =======================
-    name          y                                                   bounds                two effects
-    ============  ==================================================  ====================  =======================
-    identity      :math:`\eta`, in normalised units                   none                  add up
-    log           :math:`e^\eta`                                      above 0               multiply
-    logistic      :math:`1 + \tanh\eta`                               0 to 2                multiply, then level out
-    saturation    :math:`\sigma(2 + \eta) / \sigma(2)`                0 to 1.14             are buffered, then multiply
-    minimum       saturation, and at most what parts have             0 to 1.14             the worst decides
-    bounded       :math:`1 + \eta` between what measured strains say  0 to 1                the worst decides
-    ============  ==================================================  ====================  =======================
+    original units; these are normalised here, once, and nowhere else on the way to the loss. The guide to models lists
+    the links.
 
     ``auto`` is ``minimum`` for phenotypes that look like a fitness, or ``saturation`` where strains have activities or
     covariates, and ``identity`` for all others: scores of interactions, and classes, whose link is the normaliser's
@@ -159,11 +151,9 @@ class Link(Term):
     def _bounds(
         self, like_BT: Tensor, cell: ResidentCell, genotypes: GenotypeBatch
     ) -> tuple[Tensor, Tensor | None] | None:
-        """Return between which phenotypes measured strains put these strains; None where the link compares none.
+        """Return the smallest phenotypes of the strains' measured parts, [B, T]; None where the link compares none.
 
-        Returns:
-            [B, T] the smallest phenotypes of the strains' measured parts, and for ``bounded`` [B, T] the largest
-            phenotypes of the measured strains that they are parts of.
+        For ``bounded`` it also returns the largest of the measured strains that they are parts of, [B, T].
         """
         if self.measured is None:
             return None
@@ -200,7 +190,6 @@ class Link(Term):
 
 
 def _link_of(link: str, phenotype: str, auto: str, *, fitness_like: bool) -> str:
-    """Return the link of one phenotype; ``auto`` is what that link is for a fitness."""
     if link == AUTO_LINK:
         return auto if fitness_like else "identity"
     if not fitness_like and link != "identity":
@@ -209,3 +198,176 @@ def _link_of(link: str, phenotype: str, auto: str, *, fitness_like: bool) -> str
         do = "set `model.link: identity` or `auto`"
         raise ConfigError(what, got=f"phenotype '{phenotype}'", expected=expected, do=do)
     return link
+
+
+class MeasuredStrains(nn.Module):
+    """Hold the training strains, and find the smallest label among those that lose only what a strain loses.
+
+    Growth cannot be above that of any part as long as a deletion only takes away. In turn, it cannot be below that of
+    any strain of which it is a part. Only labels of the training part are used, and a strain's own label is left out: a
+    training strain gets the same bounds as if it were held out. A strain is identified by its set of deleted genes.
+
+    Args:
+        outputs: number T of phenotypes.
+        node_type: node type whose lost nodes are compared.
+        whole: compare what a strain loses altogether: reaction nodes with the same metabolites, such as the enzyme
+            complexes of one reaction, count as lost when all of them are.
+
+    Attributes:
+        genes: [P] int32 deleted genes, strain by strain.
+        offsets: [S + 1] int64.
+        labels: [S, T] in original units; ``MISSING`` where missing.
+    """
+
+    genes: Tensor
+    offsets: Tensor
+    labels: Tensor
+
+    def __init__(self, outputs: int, node_type: str, *, whole: bool = False) -> None:
+        super().__init__()
+        self.node_type, self.whole = node_type, whole and node_type == REACTION
+        self._same: Tensor | None = None
+        self.register_buffer("genes", torch.zeros(0, dtype=torch.int32))
+        self.register_buffer("offsets", torch.zeros(1, dtype=torch.int64))
+        self.register_buffer("labels", torch.zeros(0, outputs))
+        self._tables: dict[bool, _Table] = {}
+        self._labels_of_tables = self.labels
+
+    def remember(self, cell: ResidentCell, genotypes: GenotypeBatch, labels_ST: Tensor) -> None:
+        """Take in training strains and labels in original units, NaN where missing; too many are a ``DataError``."""
+        nodes = cell.num_nodes[self.node_type]
+        if nodes * len(labels_ST) > MOST_CELLS:
+            what = "`model.link` compares every strain with all training strains, which are too many here"
+            got = f"{len(labels_ST):,} strains, {nodes:,} nodes of type {self.node_type}"
+            expected = f"a product of at most {MOST_CELLS:,}"
+            raise DataError(what, got=got, expected=expected, do="set `model.link: saturation`")
+        self.genes, self.offsets = genotypes.genes.int(), genotypes.offsets
+        self.labels = labels_ST.nan_to_num(MISSING)
+
+    def forward(self, cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
+        """Return the smallest label of each strain's measured parts, [B, T]; the wild type's where none is smaller."""
+        return self._least(cell, genotypes, of_parts=True)
+
+    def largest(self, cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
+        """Return the largest label of the training strains that each strain is a part of, [B, T]; 0 where none is."""
+        return -self._least(cell, genotypes, of_parts=False)
+
+    @torch.no_grad()
+    def _least(self, cell: ResidentCell, genotypes: GenotypeBatch, *, of_parts: bool) -> Tensor:
+        """Return the smallest label of other strains that are parts, or of which these are parts, [B, T]."""
+        table, lost_BN = self._table(cell, of_parts=of_parts), self._lost(cell, genotypes)
+        sizes = table.lost.sum(1) if of_parts else lost_BN.sum(1, keepdim=True)
+        compared_BM = lost_BN[:, table.columns].float() @ table.lost.T == sizes
+        own_BMT, most = table.owner == _keys(table.bits, genotypes)[:, None, None], WILD_TYPE if of_parts else -LEAST
+        labels_BMT = torch.where(own_BMT, table.second, table.first).masked_fill(~compared_BM[..., None], most)
+        return nn.functional.pad(labels_BMT, (0, 0, 1, 0), value=most).amin(1)
+
+    def _table(self, cell: ResidentCell, *, of_parts: bool) -> _Table:
+        """Return the table in which the parts of a strain are found, or the strains that it is a part of."""
+        # Of other training strains, or on another device, labels are another tensor.
+        if self._labels_of_tables is not self.labels:
+            self._tables, self._labels_of_tables = {}, self.labels
+        if of_parts not in self._tables:
+            counts = self.offsets.diff()
+            genotypes = GenotypeBatch(self.genes.long(), self.offsets, int(counts.max()) if len(counts) else 0)
+            # The largest label is found as the smallest of the labels times −1.
+            labels_ST = self.labels if of_parts else self.labels.masked_fill(self.labels == MISSING, LEAST).neg()
+            lost_SN = self._lost(cell, genotypes)
+            self._tables[of_parts] = _table_of(cell, lost_SN, genotypes, labels_ST, prune=of_parts)
+        return self._tables[of_parts]
+
+    def _lost(self, cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
+        """Return whether each strain loses each node, or each set of nodes with the same metabolites, [B, N].
+
+        Where strains lose blocked reactions, only reactions count that could carry flux and no longer can. A strain
+        that loses one of several enzymes of a reaction loses nothing.
+        """
+        if self.node_type == REACTION and cell.steady_state is not None:
+            return blocked_reactions(cell, genotypes).T
+        lost_BN = ~keep_masks(cell, genotypes)[self.node_type].T
+        if not self.whole:
+            return lost_BN
+        if self._same is None or self._same.device != lost_BN.device:
+            self._same = _with_the_same_metabolites(cell)
+        return lost_BN.float() @ self._same == self._same.sum(0)
+
+
+class _Table(NamedTuple):
+    """Hold distinct sets of lost nodes that can bound a strain, with the two smallest labels of the strains of each."""
+
+    bits: Tensor  #: [N] a number for each gene; the sum over a set's genes identifies the set
+    columns: Tensor  #: nodes that at least one strain loses
+    lost: Tensor  #: [M, C] float32, 1 where a set has the node
+    first: Tensor  #: [M, T] smallest label
+    second: Tensor  #: [M, T] smallest label of the other strains
+    owner: Tensor  #: [M, T] number of the strain with the smallest label
+
+
+@torch.no_grad()
+def _table_of(
+    cell: ResidentCell, lost_SN: Tensor, genotypes: GenotypeBatch, labels_ST: Tensor, *, prune: bool
+) -> _Table:
+    """Make the table of training strains, which lose nodes; ``prune`` drops sets that bound nothing from above."""
+    device = genotypes.genes.device
+    generator = torch.Generator().manual_seed(0)
+    bits = torch.randint(2**62, (cell.num_nodes[GENE],), generator=generator).to(device)
+    columns = lost_SN.any(0).nonzero().squeeze(1)
+    if not len(columns):  # no training strain loses such a node, or there is none
+        return _Table(bits, columns, labels_ST.new_zeros(0, 0), *(labels_ST[:0],) * 3)
+    sets, which = torch.unique(lost_SN[:, columns], dim=0, return_inverse=True)
+    keys_S = _keys(bits, genotypes)
+    lowest = [_two_lowest(len(sets), which, keys_S, label_S) for label_S in labels_ST.unbind(1)]
+    first, second, owner = (torch.stack(parts, 1) for parts in zip(*lowest, strict=True))
+    needed = _needed(sets.float(), first) if prune else torch.ones(len(sets), dtype=torch.bool, device=device)
+    return _Table(bits, columns, *(x[needed] for x in (sets.float(), first, second, owner)))
+
+
+def _with_the_same_metabolites(cell: ResidentCell) -> Tensor:
+    """Return 1 where a reaction node converts what set G converts, in the same amounts, [N, G] float32."""
+    converts = cell[CONVERTS]
+    amounts_NM = torch.zeros(converts.num_src, converts.num_dst, device=converts.src.device)
+    assert converts.weight is not None
+    amounts_NM[converts.src, converts.dst] = converts.weight.float()
+    which_N = torch.unique(amounts_NM, dim=0, return_inverse=True)[1]
+    return nn.functional.one_hot(which_N).float()
+
+
+def _keys(bits: Tensor, genotypes: GenotypeBatch) -> Tensor:
+    genes_BK, present_BK = genotypes.padded()
+    return (bits[genes_BK] * present_BK).sum(1)
+
+
+def _needed(sets_MC: Tensor, first_MT: Tensor) -> Tensor:
+    """Return whether a set can bound a strain at all, [M]: where a smaller part has no larger label, that part does.
+
+    Strains that lose nothing bound no other: else the least of many measurements of the wild type would bound all.
+    """
+    size_M = sets_MC.sum(1)
+    needed = (first_MT < WILD_TYPE).any(1) & (size_M > 0)
+    for rows in torch.arange(len(size_M), device=size_M.device).split(1024):
+        is_part = (sets_MC[rows] @ sets_MC.T == size_M) & (size_M < size_M[rows, None]) & (size_M > 0)
+        smallest = torch.where(is_part[..., None], first_MT, torch.inf).amin(1)
+        needed[rows] &= (first_MT[rows] < smallest).any(1)
+    return needed
+
+
+def _two_lowest(sets: int, which_S: Tensor, keys_S: Tensor, label_S: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return for each set, [M], its smallest label, that of strains with other genes, and whose the first one is."""
+    order = torch.argsort(label_S, stable=True)
+    order = order[torch.argsort(which_S[order], stable=True)]
+    which, keys, labels = which_S[order], keys_S[order], label_S[order]
+    start = torch.searchsorted(which, torch.arange(sets, device=which.device))
+    owner = keys[start]
+    second = labels.new_full((sets,), torch.inf)
+    others = keys != owner[which]
+    second.scatter_reduce_(0, which[others], labels[others], "amin")
+    return labels[start], second, owner
+
+
+def blocked_reactions(cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
+    """Return which reaction nodes could carry flux in the wild type and cannot in each strain, [N, B] bool."""
+    assert cell.steady_state is not None
+    known_BK = genotypes.perturbations.derived.get(REACTION)
+    if known_BK is not None:
+        return listed(known_BK, cell.num_nodes[REACTION])
+    return cell.steady_state.lost(keep_masks(cell, genotypes), genotypes.perturbations.tensors)
