@@ -19,7 +19,6 @@ from dglcell.errors import CheckpointError, ConfigError, DataError, listing
 from dglcell.explain import explain, split
 from dglcell.graph.cell import build_cell, read_cell
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.schema import EDGES
 from dglcell.machine import check_device
 from dglcell.metrics import ResultRow
 from dglcell.prediction import UNKNOWN
@@ -312,8 +311,6 @@ def load(
             got = f"'{first.run.path}' and '{member.run.path}'"
             expected = "runs on one cell graph that predict the same phenotypes and see the same covariates"
             raise CheckpointError("these runs cannot predict together", got=got, expected=expected)
-        if EDGES in seen_by(first):  # One list of edges for all of them, which grows with those that are predicted.
-            member.config.model.covariates = first.config.model.covariates
     members = [predicting_with(predict_with, member) for member in members]
     for member in members:
         for phenotype, one in member.chosen.items():

@@ -95,14 +95,14 @@ def check_attributable(members: Sequence[Trained]) -> None:
     """Refuse models whose forward has no differences.
 
     Raises:
-        ConfigError: a model attends to single edges, or strains change some.
+        ConfigError: a model attends to single edges, or calls a module of DGL.
     """
     for member in members:
         of_edges = getattr(member.config.model, "strategy_of_edges", None)
         if of_edges is not None and of_edges():
             raise ConfigError(
                 "the change cannot be split over sources: this model computes whole states of strains, not differences",
-                got="attention over edges, a module of DGL, or strains that change single edges",
+                got="attention over edges, or a module of DGL",
                 expected="a model whose messages are summed or averaged, e.g. `model.conv: gin` or `sage`",
                 do="look at the responsible subsets, which every model has",
             )

@@ -16,8 +16,8 @@ from dglcell.data.columns import COVARIATE
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.gene_space import SIMILAR, relations_of_sources
 from dglcell.graph.metabolism import whole_reactions
+from dglcell.graph.networks import SIMILAR, relations_of_sources
 from dglcell.graph.resident import SteadyState
 from dglcell.graph.schema import CATALYSES, CONVERTS, GENE, METABOLITE, REACTION, gene_relation
 

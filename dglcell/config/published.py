@@ -13,9 +13,8 @@ from dglcell.config.experiment import Config
 from dglcell.data.sources import SourceInfo, list_sources
 from dglcell.data.sources.laboratory import LABORATORIES
 from dglcell.errors import ConfigError, DataError, DglcellError, count, listing
-from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, named_table
+from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, named_table, names_of_model
 from dglcell.graph.model_files import SHIPPED
-from dglcell.graph.names import names_of_model
 from dglcell.published.file import FILES, PublishedFile, download_size, format_hash
 
 

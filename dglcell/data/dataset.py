@@ -14,8 +14,7 @@ from torch.utils.data import Sampler
 from dglcell.data.columns import COVARIATE, PHENOTYPE, ROW, SEEN, Column, translated
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, count, did_you_mean
-from dglcell.graph.names import refuse_names
-from dglcell.graph.vocabulary import REFUSE, Vocabulary
+from dglcell.graph.vocabulary import REFUSE, Vocabulary, refuse_names
 
 log = logging.getLogger("dglcell")
 

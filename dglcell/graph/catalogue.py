@@ -5,8 +5,9 @@ The catalogue itself is ``catalogue.yaml``.
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +15,7 @@ from typing import Annotated, Any
 from dglcell.checks import check_choice, check_values, must, one_of
 from dglcell.errors import ConfigError
 from dglcell.graph.tables import SEPARATORS, EdgeTable, read_genome_table, read_gff, read_sgd_features, read_table
-from dglcell.graph.vocabulary import UNKNOWN_POLICIES, Vocabulary
+from dglcell.graph.vocabulary import UNKNOWN_POLICIES, AliasTable, Vocabulary
 from dglcell.published.file import FILES, Found, PublishedFile, read_declarations
 
 PAIRS, GROUPS = "pairs", "groups"
@@ -93,7 +94,7 @@ class GeneSetSource:
 
     file: PublishedFile  #: where the file is, and who made it
     read: Callable[[Path], Vocabulary]  #: how its format is read
-    #: form of the systematic names of the cells whose genes it names (`dglcell.graph.names`); empty: names none
+    #: form of the systematic names of the cells whose genes it names (`names_of_genes`); empty: names none
     names: str = ""
     models: Sequence[str] = ()  #: metabolic models whose genes have these names
 
@@ -159,3 +160,48 @@ def named_table(config: NetworkConfig, key: str) -> NamedTable:
     elif sha256:
         file = replace(file, sha256=sha256, size=None, content=None)
     return NamedTable(replace(table, **{**own, "path": file.path, "sha256": file.sha256}), file, source)
+
+
+def read_names(
+    name: str, otherwise: Callable[[Path], Vocabulary | AliasTable], raw: str | None = None
+) -> tuple[Any, dict[str, Any], Path]:
+    """Read genes with their other names: a gene set, a file of a genome, or another file, as ``otherwise`` reads it.
+
+    Returns:
+        The genes, or their other names alone; where they come from, as plain containers; and the file.
+    """
+    if name in GENE_SETS:
+        found = GENE_SETS[name].file.find(raw)
+        return GENE_SETS[name].read(found.path), provenance(name, found), found.path
+    found = PublishedFile(name).find(raw)
+    of_genomes = {".gff": read_gff, ".gff3": read_gff, ".tab": read_sgd_features}
+    reader = of_genomes.get(Path(found.path.name.removesuffix(".gz")).suffix, otherwise)
+    return reader(found.path), {"path": name, **found.provenance()}, found.path
+
+
+def names_of_model(model: str | None) -> str | None:
+    """Return the gene set of the catalogue that names the genes of a model, if there is one."""
+    return next((name for name, source in GENE_SETS.items() if model in source.models), None)
+
+
+def names_of_genes(genes: Iterable[str]) -> str | None:
+    """Return the gene set of the catalogue that names most of some genes, by the form of their systematic names."""
+    listed = list(genes)
+    for name, source in GENE_SETS.items():
+        if source.names and 2 * sum(map(bool, map(re.compile(source.names).fullmatch, listed))) > len(listed):
+            return name
+    return None
+
+
+def add_names(genes: Vocabulary, given: Iterable[AliasTable], raw: str | None) -> tuple[Vocabulary, dict[str, Any]]:
+    """Add other names to genes, the most reliable ones given first, and return the provenance of the catalogue's part.
+
+    The file of the catalogue is used where it is in the raw folder; a cell graph can be built without it.
+    """
+    others, origin = functools.reduce(AliasTable.joined, given, AliasTable()), {}
+    name = names_of_genes(genes)
+    if name is not None and (source := GENE_SETS[name]).file.is_here(raw):
+        found = source.file.find(raw)
+        origin = provenance(name, found)
+        others = source.read(found.path).others.joined(others)
+    return Vocabulary(genes.names, others.of_genes(genes)), origin

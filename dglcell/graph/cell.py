@@ -18,12 +18,10 @@ from dglcell.checks import check_values, must, one_of
 from dglcell.errors import ConfigError, GraphError
 from dglcell.files.atomic import atomic_directory, find_raw, sha256_file
 from dglcell.files.untrusted import Sha256, UnreadableError, check_fields, read_json, read_npz
-from dglcell.graph.catalogue import GENE_SETS, NamedTable, NetworkConfig, named_table
+from dglcell.graph.catalogue import GENE_SETS, NamedTable, NetworkConfig, add_names, named_table, read_names
 from dglcell.graph.cell_graph import SCHEMA_VERSION, CellGraph, Edges, Rule
-from dglcell.graph.gene_space import SimilarityConfig, similar_relations
 from dglcell.graph.metabolism import DERIVED, MediaChanges, Metabolism, derived_edges
-from dglcell.graph.names import add_names, read_names, refuse_names, warn_of_strangers
-from dglcell.graph.networks import Network, network_edges, read_network
+from dglcell.graph.networks import Network, SimilarityConfig, network_edges, read_network, similar_relations
 from dglcell.graph.schema import (
     CATALYSED_BY,
     CATALYSES,
@@ -37,7 +35,7 @@ from dglcell.graph.schema import (
     gene_relation,
 )
 from dglcell.graph.tables import read_aliases, read_column, read_gene_list
-from dglcell.graph.vocabulary import REFUSE, UNKNOWN_POLICIES, AliasTable, Vocabulary
+from dglcell.graph.vocabulary import REFUSE, UNKNOWN_POLICIES, AliasTable, Vocabulary, refuse_names, warn_of_strangers
 from dglcell.published.file import PublishedFile
 
 if TYPE_CHECKING:

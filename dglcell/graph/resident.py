@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.gene_space import relations_of_sources
+from dglcell.graph.networks import relations_of_sources
 from dglcell.graph.resident_graph import Derivation, Derive, ResidentGraph, ranges
 from dglcell.graph.schema import CATALYSES, CONVERTS, METABOLITE, REACTION, Relation
 from dglcell.graph.vocabulary import Vocabulary

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import itertools
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +14,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.errors import GraphError
+from dglcell.errors import GraphError, listing
+
+log = logging.getLogger("dglcell")
 
 REFUSE = "refuse"
 UNKNOWN_POLICIES = (REFUSE, "drop")
@@ -234,3 +238,68 @@ class AliasTable:
                 ambiguous.add(name)
             resolved.append(targets[0] if len(targets) == 1 else name)
         return resolved, sorted(ambiguous)
+
+
+FEW = 0.1
+"""Two parts whose smaller one shares less than this with the other one hardly meet."""
+
+
+def around_genes(names: Iterable[str], genes: Vocabulary) -> tuple[str, str] | None:
+    """Return the text before and behind the gene that every name holds; None where a name holds no known gene.
+
+    The text before genes, or the one behind, is empty where it is not the same in all names.
+    """
+    found = []
+    for name in itertools.islice(names, LOOKED_AT):
+        ends = [0, *(part.end() for part in re.finditer(r"[A-Za-z0-9]+|[^A-Za-z0-9]", name))]
+        spans = sorted(itertools.combinations(ends, 2), key=lambda span: span[0] - span[1])
+        held = next((span for span in spans if genes.find(name[slice(*span)]) in genes), None)
+        if held is None:
+            return None
+        found.append((name[: held[0]], name[held[1] :]))
+    if not found:
+        return None
+    before, behind = ({*texts} for texts in zip(*found, strict=True))
+    return (before.pop() if len(before) == 1 else ""), (behind.pop() if len(behind) == 1 else "")
+
+
+def way_out(names: Sequence[str], genes: Vocabulary, prefix_key: str = "") -> str:
+    """Return what to do about names that are no genes, where they show what is wrong; empty where they do not.
+
+    ``prefix_key`` is the key that takes the text before names away, if there is one.
+    """
+    if sign := genes.separator_in(names):
+        return f"both genes of '{names[0]}' are known; genes are separated by `;`, so write it in place of '{sign}'"
+    texts = around_genes(names, genes)
+    if texts is None:
+        return ""
+    if texts[0] and not texts[1] and prefix_key:
+        return f"every name begins with '{texts[0]}': set `{prefix_key}: \"{texts[0]}\"`"
+    if any(texts):
+        said = [f"{how} with '{text}'" for how, text in zip(("begins", "ends"), texts, strict=True) if text]
+        return f"every name is a known gene's, and {' and '.join(said)}: write the names without it"
+    return f"every name holds a known gene's with other text, as '{names[0]}' does: write the names without it"
+
+
+def warn_of_strangers(where: str, names: Sequence[str], genes: Vocabulary, prefix_key: str = "") -> None:
+    """Warn where hardly any name of one part is a gene of the other parts, so that it connects nothing of theirs."""
+    strange = [name for name in names if name not in genes]
+    met = len(names) - len(strange)
+    if met >= FEW * min(len(names), len(genes)):
+        return
+    do = way_out(strange, genes, prefix_key) or "give other names of genes in `cell.aliases`, or leave the network out"
+    how = f"{met:,}" if met else "none"
+    what = f"{how} of its {len(names):,} names are genes of the model or of other networks"
+    log.warning("%s: %s (%s; those are called %s): %s", where, what, listing(strange, 3), genes.examples(3), do)
+
+
+def refuse_names(
+    unknown: Sequence[str], total: int, genes: Vocabulary, *, where: str, key: str, ambiguous: Sequence[str] = ()
+) -> None:
+    """Refuse names in ``where`` that the vocabulary does not have, as the user did not choose to drop their rows."""
+    kinds = {"unknown": unknown, "ambiguous": ambiguous}
+    if any(kinds.values()):
+        got = "; ".join(f"{len(names):,} {kind} ({listing(names)})" for kind, names in kinds.items() if names)
+        do = f"mend the names, give an alias table, or set `{key}: drop` to leave these rows out"
+        what, do = f"{where}: names that the gene vocabulary does not have", way_out(unknown, genes) or do
+        raise GraphError(what, got=got, expected=f"all {total:,} names known", do=do)

@@ -135,7 +135,7 @@ class CellModel(StrainModel):
     def forward(self, genotypes: GenotypeBatch) -> Prediction:
         """Predict the phenotypes of B strains, on the device of the model.
 
-        No step synchronises with the host or loops over strains, but for ``edge_subgraph`` and changed edges.
+        No step synchronises with the host or loops over strains, but for ``edge_subgraph``.
         """
         if not genotypes.num_strains:  # the tensors have no rows
             given = genotypes.covariates
@@ -179,7 +179,7 @@ class CellModel(StrainModel):
         kept_pass = self._base_cache.replay(self)
         if not self.own_graphs:
             return Encoded(self.wild_type() if kept_pass is None else kept_pass.once(self.wild_type))
-        if genotypes.shared and kept_pass is not None and genotypes.edges is None and self.shares_deletions:
+        if genotypes.shared and kept_pass is not None and self.shares_deletions:
             return self._from_shared(genotypes, kept_pass)
         return self._encode(replace(genotypes, shared=()), kept_pass)
 

@@ -20,7 +20,7 @@ from dglcell.checks import (
     read_section,
 )
 from dglcell.errors import ConfigError, did_you_mean, listing
-from dglcell.graph.schema import EDGES, GENE, NODE_TYPES
+from dglcell.graph.schema import GENE, NODE_TYPES
 from dglcell.kernels import KERNEL_NAMES
 from dglcell.nn.config import (
     AUTO_LINK,
@@ -314,10 +314,10 @@ class EncoderConfig(CellModelConfig):
             raise ConfigError(what, got=self.cross_relation_norm, do=do)
 
     def strategy_of_edges(self) -> str | None:
-        """Return what `strategy: auto` is for attention, modules written for DGL and changed edges; None for others."""
+        """Return what `strategy: auto` is for attention and modules written for DGL; None for others."""
         if self.calls_module():
             return "edge_subgraph"
-        return "edge_mask" if self.conv == "gatv2" or EDGES in (self.covariates or {}) else None
+        return "edge_mask" if self.conv == "gatv2" else None
 
     def calls_module(self) -> bool:
         """Return whether `model.conv` is a module that is written for DGL."""
@@ -394,14 +394,10 @@ class HeteroCellConfig(LinkConfig, GenesConfig, GraphConfig, EncoderConfig):
         super().validate(key)
         able = ("edge_subgraph",) if self.calls_module() else DGL_STRATEGIES
         if self.strategy_of_edges() and self.strategy not in ("auto", *able):
-            by_conv = self.conv == "gatv2" or self.calls_module()
-            raise no_edges(f"`model.conv: {self.conv}`" if by_conv else "the covariate `edges`", self.strategy, able)
+            raise no_edges(f"`model.conv: {self.conv}`", self.strategy, able)
         if not self.metabolism and self.pool != [GENE]:
             do = "set `model.metabolism: true` or `model.pool: [gene]`"
             raise ConfigError("`model.pool` needs metabolism", got=self.pool, do=do)
-        if self.messages == "wild_type" and EDGES in (self.covariates or {}):
-            do = "leave `edges` out of `data.source.csv.covariates`"
-            raise ConfigError("`model.messages: wild_type` passes none over the edges that strains change", do=do)
         if not self.local_head:
             return
         self.check_local_head(self.hidden)

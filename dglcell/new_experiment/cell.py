@@ -14,12 +14,11 @@ from dglcell.config.published import fetch_all, format_offer, named, needs
 from dglcell.config.read import PACKAGED, load_config
 from dglcell.errors import ConfigError, DataError, GraphError, count, did_you_mean, listing
 from dglcell.files.atomic import raw_folder
-from dglcell.graph.catalogue import GENE_SETS, MODELS
+from dglcell.graph.catalogue import GENE_SETS, MODELS, add_names, names_of_genes
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.metabolism import Metabolism, derived_edges
-from dglcell.graph.model_files import FORMATS, SHIPPED
-from dglcell.graph.names import add_names, named_aliases, names_of_genes
+from dglcell.graph.model_files import FORMATS, SHIPPED, named_aliases
 from dglcell.graph.vocabulary import AliasTable
 from dglcell.published.file import PublishedFile
 

@@ -18,8 +18,8 @@ from dglcell.data.table import Issue, IssuesError, Rows, by_text, describe_issue
 from dglcell.errors import ConfigError, DataError, count, listing
 from dglcell.files.atomic import atomic_file, find_raw
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.names import named_aliases, way_out
-from dglcell.graph.vocabulary import form_of
+from dglcell.graph.model_files import named_aliases
+from dglcell.graph.vocabulary import form_of, way_out
 from dglcell.new_experiment.cell import Wanted, choose_aliases, names_to_fetch, with_catalogue
 from dglcell.new_experiment.columns import ALLELES, about_words, find_columns
 from dglcell.new_experiment.settings import OTHER_CELL

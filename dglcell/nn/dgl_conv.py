@@ -17,9 +17,9 @@ from dglcell.graph.schema import Relation
 from dglcell.nn.config import ConvOptions
 from dglcell.nn.convolutions import Convolution
 from dglcell.perturbation import no_edges
+from dglcell.perturbation.dgl_graphs import EdgeRows, EdgeSubgraph
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.states import States
-from dglcell.perturbation.strategies.dgl_graphs import EdgeRows, EdgeSubgraph
 
 INPUTS = ("in_feats", "in_size", "in_dim", "in_channels", "in_features")
 OUTPUTS = ("out_feats", "out_size", "out_dim", "out_channels", "out_features")

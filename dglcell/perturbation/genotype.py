@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-import torch
 from torch import Tensor
 
 from dglcell.errors import GenotypeError
 from dglcell.graph.schema import GENE, REACTION
-from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.targets import Perturbations, Targets, only, read_targets
 
 
@@ -27,7 +25,6 @@ class GenotypeBatch(Targets):
     shared: tuple[int, ...] = ()
     reactions: Targets | None = None  #: reaction nodes that strains change themselves; optional
     covariates: Tensor | None = None  #: [B, C] float, what a model sees of the covariates of each strain; optional
-    edges: EdgePerturbations | None = None  #: edges that strains change; optional
     #: [B, K] reaction nodes that strains lose because they lose others, −1 behind them, where that was found when the
     #: strains were read; optional
     blocked: Tensor | None = None
@@ -65,7 +62,7 @@ class GenotypeBatch(Targets):
         if self.reactions is not None:
             nodes[REACTION] = self.reactions
         derived = {} if self.blocked is None else {REACTION: self.blocked}
-        return Perturbations(nodes, self.edges, {GENE: self.shared} if self.shared else {}, derived)
+        return Perturbations(nodes, shared={GENE: self.shared} if self.shared else {}, derived=derived)
 
     def of_shared(self) -> GenotypeBatch:
         """Return the one strain that deletes the ``shared`` genes and no others, on the same device."""
@@ -87,11 +84,9 @@ class GenotypeBatch(Targets):
             raise GenotypeError(what, got=got, expected=expected, do=do)
 
     def part(self, first: int, last: int) -> Self:
-        chosen = torch.arange(first, last, device=self.nodes.device)
         return replace(
             super().part(first, last),
             reactions=None if self.reactions is None else self.reactions.part(first, last),
             covariates=None if self.covariates is None else self.covariates[first:last],
-            edges=None if self.edges is None else self.edges.take(chosen),
             blocked=None if self.blocked is None else self.blocked[first:last],
         )

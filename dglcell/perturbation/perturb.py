@@ -8,18 +8,17 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from dglcell.errors import ConfigError, GenotypeError, GraphError, MissingDependencyError, did_you_mean
+from dglcell.errors import ConfigError, GraphError, MissingDependencyError, did_you_mean
 from dglcell.graph.resident_graph import ResidentGraph, dgl_runs_on, import_dgl
 from dglcell.graph.schema import Relation
 from dglcell.machine import multiplies_bfloat16
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, no_edges
 from dglcell.perturbation.attribution import Attribution, Received, active
+from dglcell.perturbation.dgl_graphs import EdgeMask, EdgeSubgraph, GraphStrategy
+from dglcell.perturbation.differences import Difference, NodeMask
 from dglcell.perturbation.execution import BasePass, compiler_works
 from dglcell.perturbation.sent import Kept, activities, keep_masks
 from dglcell.perturbation.states import DifferenceStates, Execution, Score, States
-from dglcell.perturbation.strategies.dgl_graphs import EdgeMask, EdgeSubgraph, GraphStrategy
-from dglcell.perturbation.strategies.difference import Difference
-from dglcell.perturbation.strategies.node_mask import NodeMask
 from dglcell.perturbation.targets import Perturbs
 
 REDUCES = ("sum", "mean")
@@ -218,18 +217,13 @@ def perturb(
     Raises:
         ConfigError: the strategy is unknown, or has no single edges, and strains change some.
         MissingDependencyError: this DGL build lacks the device, and the strategy needs it.
-        GenotypeError: the changed edges are of another number of strains.
     """
     if strategy not in (known := ("auto", *STRATEGIES)):
         do = did_you_mean(strategy, known)
         raise ConfigError("unknown strategy", got=strategy, expected=", ".join(known), do=do)
     changes = batch.perturbations
-    edges, device_type = changes.edges, changes.device.type
-    if edges is not None and edges.num_strains != changes.num_strains:
-        what, got = "edge perturbations and genotypes are of different numbers of strains", edges.num_strains
-        do = "build `EdgePerturbations` with the changed edges of every strain, empty where there are none"
-        raise GenotypeError(what, got=f"{got} and {changes.num_strains}", do=do)
-    choices = choices or Choices.default(device_type, of_edges=None if edges is None else "edge_mask")
+    device_type = changes.device.type
+    choices = choices or Choices.default(device_type, of_edges="edge_mask" if changes.edges else None)
     if strategy == "auto":
         strategy = choices.strategy
     if active() is not None:
@@ -239,10 +233,11 @@ def perturb(
     left = {} if changes.deletes_only else activities(graph, changes, keep)
     if strategy in DGL_STRATEGIES:
         kept = {t: Kept(torch.ones_like(mask[:, :1]), mask, activities_NB=left.get(t)) for t, mask in keep.items()}
-        changed = None if edges is None else edges.with_wild_type()
+        # The wild type is in front as strain 0.
+        changed = {r: replace(of, strains=of.strains + 1) for r, of in changes.edges.items()}
         engine = (EdgeSubgraph if strategy == "edge_subgraph" else EdgeMask)(graph, kept, changed)
         return PerturbedCell(engine, kept, graph)
-    if edges is not None:
+    if changes.edges:
         raise no_edges("a strain that changes single edges", strategy)
     whole = not changes.shared
     if whole:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,18 +11,17 @@ from torch import Tensor
 from dglcell.errors import GenotypeError, did_you_mean, listing
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident_graph import import_dgl
-from dglcell.graph.schema import EdgeTarget, Relation
-from dglcell.perturbation.edge_perturbation import EdgeChanges, EdgePerturbations, relation_of
+from dglcell.graph.schema import Relation
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.perturb import perturb as perturb_batch
 from dglcell.perturbation.sent import activities as activities_of
 from dglcell.perturbation.sent import keep_masks
-from dglcell.perturbation.targets import Lists, Perturbations, Targets, read_targets
+from dglcell.perturbation.targets import EdgeChanges, Lists, Perturbations, Targets, read_targets
 
 if TYPE_CHECKING:
     from dgl import DGLGraph
 
-Edges = Mapping[str | Relation, Lists] | Sequence[str | Sequence[EdgeTarget]]
+Edges = Mapping[str | Relation, Lists]
 
 ACTIVITY = "activity"
 """The feature of this name says how much is left of nodes and edges of a strain's graph, where some are weakened."""
@@ -55,8 +54,7 @@ def perturb(
             any is the cell graph itself.
         activities: node type or relation → what is left of each of its targets, 0 or more, where they are not all
             lost: lists of the same form, or one tensor of all in order, through which gradients flow.
-        edges: relation, or its name → a list for each strain with the ids of edges that it lacks; or a list for each
-            strain of what ``EdgePerturbations.build`` reads. It needs DGL.
+        edges: relation, or its name → a list for each strain with the ids of edges that it lacks. It needs DGL.
         strategy: ``auto``, or one of ``dglcell.perturbation.STRATEGIES``.
         kernel: ``auto``, or how products are computed; see ``dglcell.kernels.spmm``.
 
@@ -99,11 +97,10 @@ def graphs(
     changes = perturbations_of(cell, targets, activities, edges)
     keep = keep_masks(cell.resident, changes)
     left = {} if changes.deletes_only else activities_of(cell.resident, changes, keep)
-    of_edges = {} if changes.edges is None else changes.edges.relations
     found = []
     for strain in range(changes.num_strains):
         graph = dgl.node_subgraph(cell.graph, {node_type: of[:, strain] for node_type, of in keep.items()})
-        for relation, of_strains in of_edges.items():
+        for relation, of_strains in changes.edges.items():
             whole, data = cell.resident[relation], graph.edges[relation].data
             amount = data[ACTIVITY] = of_strains.left(strain, whole.num_edges)[whole.places[data[dgl.EID]]]
             graph = dgl.remove_edges(graph, (amount == 0).nonzero().squeeze(1), etype=relation)
@@ -121,11 +118,7 @@ def perturbations_of(
 ) -> Perturbations:
     """Look nodes and edges up, check them, and return them as integers on the cell graph's device; see `perturb`."""
     left: dict[Any, Any] = dict(activities or {})
-    sizes = {repr(name): len(lists) for name, lists in targets.items()}
-    if isinstance(edges, Mapping):
-        sizes |= {repr(name): len(lists) for name, lists in edges.items()}
-    elif edges is not None:
-        sizes["edges"] = len(edges)
+    sizes = {repr(name): len(lists) for name, lists in [*targets.items(), *(edges or {}).items()]}
     numbers = set(sizes.values())
     if len(numbers) != 1 or 0 in numbers:
         what = "targets are of different numbers of strains" if sum(numbers) else "there are no strains"
@@ -137,14 +130,10 @@ def perturbations_of(
     if not nodes:
         offsets = torch.zeros(strains + 1, dtype=torch.int64, device=cell.device)
         nodes[next(iter(cell.num_nodes))] = Targets(offsets[:0], offsets, 0)
-    changed = None
-    if isinstance(edges, Mapping):
-        left = {of if of in cell.num_nodes else relation_of(cell.resident, of): x for of, x in left.items()}
-        meant = {relation_of(cell.resident, name): lists for name, lists in edges.items()}
-        resolved = {relation: (lists, left.pop(relation, None)) for relation, lists in meant.items()}
-        changed = EdgePerturbations({r: _edges(cell, r, *of) for r, of in resolved.items()}, strains)
-    elif edges is not None:
-        changed = EdgePerturbations.build(cell.resident, edges)
+    if edges:
+        left = {of if of in cell.num_nodes else _relation(cell, of): x for of, x in left.items()}
+    meant = {_relation(cell, name): lists for name, lists in (edges or {}).items()}
+    changed = {relation: _edges(cell, relation, lists, left.pop(relation, None)) for relation, lists in meant.items()}
     if left:
         what = "`activities` are of nothing that strains change"
         raise GenotypeError(what, got=listing(left), expected=listing(sizes))
@@ -157,6 +146,16 @@ def _targets(cell: CellGraph, node_type: str, lists: Lists, left: Lists | Tensor
         raise GenotypeError(what, expected=listing(cell.num_nodes), do=do)
     names = cell.vocabularies[node_type]
     return read_targets(f"{node_type} nodes", lists, len(names), names, left).to(cell.device)
+
+
+def _relation(cell: CellGraph, asked: str | Relation) -> Relation:
+    found = [relation for relation in cell.relations if asked in (relation, relation[1])]
+    if len(found) != 1:
+        names = [relation[1] for relation in cell.relations]
+        what = f"changed edges are of {'several relations' if found else 'no relation'} of the cell graph"
+        do = "name both node types, too" if found else did_you_mean(asked, names, "see `dglcell graph describe`")
+        raise GenotypeError(what, got=asked, expected=listing(found or names, limit=30), do=do)
+    return found[0]
 
 
 def _edges(cell: CellGraph, relation: Relation, lists: Lists, left: Lists | Tensor | None) -> EdgeChanges:

@@ -1,4 +1,4 @@
-"""Describe which nodes of any type the strains of a batch change, and how much of them is left: integers only."""
+"""Describe which nodes and edges the strains of a batch change, and how much of them is left: integers only."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from torch import Tensor
 
 from dglcell.checks import AN_ACTIVITY, no_activities
 from dglcell.errors import GenotypeError, listing
+from dglcell.graph.schema import Relation
 from dglcell.graph.vocabulary import Vocabulary
-from dglcell.perturbation.edge_perturbation import EdgePerturbations
 
 Lists = Sequence[Iterable[Any]]
 """One list for each strain."""
@@ -86,12 +86,37 @@ class Targets:
         return replace(self, **there)
 
 
+@dataclass(frozen=True, eq=False)
+class EdgeChanges:
+    """Hold what strains leave of edges of one relation; every (edge, strain) pair occurs at most once.
+
+    A message along an edge of activity s is multiplied by s, beside the activity of its source and the fixed weight of
+    the edge; means and softmaxes count it by s. So 0 is no edge: it is left out of degrees, means and softmaxes. Only
+    nodes decide which others a strain loses: removing the edge between a gene and its reaction does not remove the
+    reaction. Edges at a lost node are removed, whatever is said about them here.
+    """
+
+    edges: Tensor  #: [Q] int64 changed edges, by their positions among the resident ones, sorted by destination
+    strains: Tensor  #: [Q] int64 strain that changes each of them
+    activities: Tensor  #: [Q] float, 0 where an edge is removed; may require gradients
+
+    def put_into(self, activity_EB: Tensor) -> Tensor:
+        """Return ``activity_EB``, [E, B], with the activities of changed edges multiplied in."""
+        changed = activity_EB[self.edges, self.strains] * self.activities.to(activity_EB.dtype)
+        return activity_EB.index_put((self.edges, self.strains), changed)
+
+    def left(self, strain: int, number: int) -> Tensor:
+        """Return what a strain leaves of each of ``number`` edges, [E]."""
+        mine = self.strains == strain
+        return self.activities.new_ones(number).index_put((self.edges[mine],), self.activities[mine])
+
+
 @dataclass(frozen=True)
 class Perturbations:
     """Hold what B strains change of a heterograph."""
 
     nodes: Mapping[str, Targets]  #: node type → the nodes that strains change; of at least one type
-    edges: EdgePerturbations | None = None  #: edges that strains change; optional
+    edges: Mapping[Relation, EdgeChanges] = field(default_factory=dict)  #: relation → edges that strains change
     #: node type → nodes that every strain deletes, where that is known on the host
     shared: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     #: node type → [B, K] nodes that a `Derivation` has found lost with others before, −1 behind them, so that it is not

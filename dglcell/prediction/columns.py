@@ -28,8 +28,7 @@ from dglcell.data.sources.text_table import read_rows
 from dglcell.data.strains import Strains
 from dglcell.data.table import STRAINS, IssuesError, Rows
 from dglcell.errors import DataError, GenotypeError, GraphError, did_you_mean, listing
-from dglcell.graph.model_files import SHIPPED
-from dglcell.graph.names import named_aliases
+from dglcell.graph.model_files import SHIPPED, named_aliases
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 from dglcell.prediction import UNKNOWN
 from dglcell.prediction.covariates import (

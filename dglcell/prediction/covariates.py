@@ -16,7 +16,6 @@ from dglcell.data.sources.source import Work
 from dglcell.data.strains import Strains
 from dglcell.data.table import Issue, Rows, in_one_line
 from dglcell.errors import DataError, GenotypeError, closest, did_you_mean, listing
-from dglcell.graph.schema import EDGES, edge_text
 from dglcell.training.checkpoint import Trained
 
 Seen = Mapping[str, Sequence[str]]
@@ -34,9 +33,7 @@ ANOTHER = "a run knows only what its strains had; to predict another value, trai
 
 def seen_by(trained: Trained) -> dict[str, Sequence[str]]:
     """Return the covariates that a model sees, in its order."""
-    seen = trained.config.model.covariates or {}
-    # The model looks up edges that it was not trained on as well, so that its list of them may grow.
-    return {name: categories if name == EDGES else tuple(categories) for name, categories in seen.items()}
+    return {name: tuple(categories) for name, categories in (trained.config.model.covariates or {}).items()}
 
 
 def asked_of(trained: Trained) -> dict[str, Sequence[str]]:
@@ -148,10 +145,6 @@ def covariate_number(seen: Seen, covariate: str, value: object, otherwise: str |
     text, categories = str(value).strip(), seen[covariate]
     if value is NEW:
         return NEW_NUMBER
-    if covariate == EDGES and isinstance(categories, list):
-        text = edge_text(text)
-        if text not in categories:
-            categories.append(text)
     if categories and text in categories:
         return categories.index(text)
     try:

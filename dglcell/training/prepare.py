@@ -25,15 +25,13 @@ from dglcell.errors import CheckpointError, ConfigError, DataError, listing
 from dglcell.files.atomic import canonical_hash, clear_abandoned, find_raw, only_writer, sha256_file
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.features import WILD_TYPE, wild_type_features
+from dglcell.graph.metabolism import WILD_TYPE, wild_type_features
 from dglcell.graph.model_files import read_model
 from dglcell.graph.resident import ResidentCell
-from dglcell.graph.schema import EDGES
 from dglcell.graph.tables import read_vectors
 from dglcell.metrics import ceilings
 from dglcell.models.terms.covariates import in_media, media_table
 from dglcell.models.terms.link import blocked_reactions
-from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.runs import RunDirectory
 from dglcell.trained_models import cell_of_run
@@ -105,9 +103,6 @@ def settle_what_models_see(config: Config, prepared: Prepared) -> Config:
         model = replace(model, covariates=seen)
     if model.activity_curves is None and strains.activities is not None:
         model = replace(model, activity_curves=True)
-    if model.covariates and EDGES in model.covariates:
-        model.validate()  # refuses edges beside strategies that have none
-        EdgePerturbations.build(ResidentCell.of(prepared.cell), model.covariates[EDGES], spelled=True)  # and strangers
     if prepared.cell.media and MEDIUM not in (model.covariates or {}):
         expected = f"a medium for every strain, among {listing(prepared.cell.media)}"
         do = "name a column in `data.source.csv.covariates.medium`, or leave `cell.media` out"
@@ -298,7 +293,8 @@ def node_features(config: Config, cell: CellGraph) -> dict[str, Tensor]:
             vectors, _ = read_vectors(find_raw(path, raw), vocabulary, f"model.features.{node_type}")
             found[node_type] = torch.from_numpy(vectors).float()
         elif model is not None:
-            found[node_type] = wild_type_features(read_model(model, raw), node_type, vocabulary.names)
+            features = wild_type_features(read_model(model, raw), node_type, vocabulary.names)
+            found[node_type] = torch.from_numpy(features)
         else:
             raise ConfigError(f"`model.features.{node_type}: wild_type` needs a model", do="set `cell.model`")
     return found

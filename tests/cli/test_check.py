@@ -16,8 +16,8 @@ from dglcell.cli import main
 from dglcell.cli.doctor import Finding, examine, format_findings
 from dglcell.graph import resident_graph
 from dglcell.kernels.spmm import kernels_on
+from dglcell.perturbation.dgl_graphs import EdgeMask
 from dglcell.perturbation.states import States, WholeStates
-from dglcell.perturbation.strategies.dgl_graphs import EdgeMask
 from dglcell.runs import RunDirectory
 from tests.tiny import BARE, Tiny, process_environment
 

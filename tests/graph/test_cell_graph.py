@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from dglcell.errors import DataError, GraphError
 from dglcell.graph.cell import read_cell, save_cell
 from dglcell.graph.cell_graph import CellGraph, Edges, merge_pairs
-from dglcell.graph.features import COLUMNS, wild_type_features, wild_type_fluxes
-from dglcell.graph.metabolism import Metabolism
+from dglcell.graph.metabolism import COLUMNS, Metabolism, wild_type_features, wild_type_fluxes
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.resident_graph import ResidentRelation
 from dglcell.graph.schema import CATALYSES, CONVERTS, GENE, REACTION, Relation, gene_relation

@@ -15,20 +15,12 @@ from hypothesis import strategies as st
 from dglcell.data.sources import SourceConfig, load_source
 from dglcell.data.sources.config import CsvConfig
 from dglcell.errors import ConfigError, GraphError
-from dglcell.graph import gene_space
-from dglcell.graph import names as names_module
-from dglcell.graph.catalogue import GENE_SETS, MODELS, NetworkConfig
+from dglcell.graph import catalogue, networks
+from dglcell.graph.catalogue import GENE_SETS, MODELS, NetworkConfig, add_names, names_of_genes, names_of_model
 from dglcell.graph.cell import CellConfig, build_cell, read_cell, save_cell
 from dglcell.graph.cell_graph import CellGraph, Edges
-from dglcell.graph.gene_space import (
-    SimilarityConfig,
-    SimilaritySource,
-    neighbourhoods,
-    read_gene_vectors,
-    similar_genes,
-)
-from dglcell.graph.model_files import SHIPPED, read_model
-from dglcell.graph.names import add_names, named_aliases, names_of_genes, names_of_model
+from dglcell.graph.model_files import SHIPPED, named_aliases, read_model
+from dglcell.graph.networks import SimilarityConfig, SimilaritySource, neighbourhoods, read_gene_vectors, similar_genes
 from dglcell.graph.schema import gene_relation
 from dglcell.graph.tables import read_genome_table, read_vectors
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
@@ -69,7 +61,7 @@ def test_weights_are_shares_of_the_largest_cosines(
     relations = [Edges(rng.integers(0, genes, n), rng.integers(0, genes, n)) for n in (0, 3, 15)]
     expected = by_definition(relations, genes, config)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gene_space, "BLOCK", block)
+        patch.setattr(networks, "BLOCK", block)
         if not expected.any():
             with pytest.raises(GraphError, match="`key`: no two genes are similar"):
                 similar_genes(neighbourhoods(relations, genes), config, "key")
@@ -197,7 +189,7 @@ def test_a_genome_table_has_names_and_locus_tags(tmp_path: Path) -> None:
 def test_the_file_of_the_catalogue_is_used_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = GENE_SETS["ecoli_names"]
     own = replace(source, file=replace(source.file, sha256=None, size=None))
-    monkeypatch.setitem(names_module.GENE_SETS, "ecoli_names", own)
+    monkeypatch.setitem(catalogue.GENE_SETS, "ecoli_names", own)
     genes = Vocabulary(("b0001", "b1241"))
     plain, provenance = add_names(genes, [], str(tmp_path))
     assert (plain.find("thrL"), provenance) == ("thrL", {})

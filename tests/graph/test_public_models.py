@@ -21,8 +21,7 @@ from dglcell.graph.catalogue import NetworkConfig
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.metabolism import Media, Metabolism, derived_edges
 from dglcell.graph.model_files import MOST_NESTED, SHIPPED, is_no_gene, locate_model, read_model
-from dglcell.graph.names import way_out
-from dglcell.graph.vocabulary import Vocabulary
+from dglcell.graph.vocabulary import Vocabulary, way_out
 from dglcell.prediction.design import every_gene
 from tests.tiny import process_environment
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dglcell.errors import ConfigError
 from dglcell.graph.cell import CellConfig, build_cell
-from dglcell.graph.gene_space import SimilarityConfig, SimilaritySource
+from dglcell.graph.networks import SimilarityConfig, SimilaritySource
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.cell_model import HeteroCell
 from dglcell.models.config import HeteroCellConfig
@@ -120,7 +120,6 @@ def test_every_parameter_that_can_have_a_gradient_gets_one(pool: list[str], laye
         ({"cross_relation": "max"}, r"`model.cross_relation` is unknown\n  got:      max\n  expected: sum, mean, pair"),
         ({"cross_relation_norm": "layer"}, r"`model.cross_relation_norm` has no effect .* by their sum"),
         ({"cross_relation_layers": 1}, r"`model.cross_relation_layers` is too"),
-        ({"messages": "wild_type", "covariates": {"edges": ["a>b:0"]}}, r"passes none over the edges that strains"),
     ],
 )
 def test_bad_configurations_are_refused(changes: dict, message: str) -> None:

@@ -17,11 +17,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dglcell.kernels import rows
 from dglcell.kernels.rows import RowIndex
+from dglcell.perturbation import differences
 from dglcell.perturbation import states as states_module
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.states import DifferenceStates, States, WholeStates
-from dglcell.perturbation.strategies import difference
 from dglcell.perturbation.targets import Targets
 from tests.random_cells import RandomCell, genotypes_of
 
@@ -101,8 +101,8 @@ class Engine:
     @contextmanager
     def __call__(self) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(difference, "PUSH_COST", self.push_cost)
-            patch.setattr(difference, "MARK_COST", self.push_cost)
+            patch.setattr(differences, "PUSH_COST", self.push_cost)
+            patch.setattr(differences, "MARK_COST", self.push_cost)
             patch.setitem(states_module.ROWS_IN_BLOCK, "cpu", self.rows_in_block)
             if not self.compiled:
                 patch.setattr(rows, "COMPILED_DEVICES", ())

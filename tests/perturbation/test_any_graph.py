@@ -321,9 +321,6 @@ BAD = {
     "name in another case": Bad(
         lambda _: perturb(CellGraph(EDGES), {"user": [["Ann"]]}), ("nodes called 'Ann' (close: ann)",)
     ),
-    "edge in another case": Bad(
-        lambda _: perturb(CellGraph(EDGES), {}, edges=["likes:Ann>tea"]), ("'Ann' (close: ann)",)
-    ),
     "node twice": Bad(
         lambda c: perturb(c, {"item": [[1, 2, 1]]}), ("strain 0 names item nodes twice", "1", "leave one out")
     ),

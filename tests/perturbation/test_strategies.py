@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dglcell.errors import GenotypeError, MissingDependencyError
+from dglcell.errors import ConfigError, GenotypeError, MissingDependencyError
 from dglcell.graph.schema import Relation
 from dglcell.models import cell_model
 from dglcell.models.cell_model import HeteroCell
@@ -22,15 +22,17 @@ from dglcell.perturbation import perturb as choices
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import (
     COMPILED_DENSE_SHARE,
+    REDUCES,
     ROWS_WORTH_COMPILING,
     Choices,
     check_strategy_device,
     perturb,
 )
 from dglcell.perturbation.states import DifferenceStates, States
+from dglcell.perturbation.targets import EdgeChanges, Perturbations
 from tests.examples import examples
-from tests.perturbation.states_of import batches_of
-from tests.random_cells import Changes, RandomCell, make_cell, random_cells, resident_cell
+from tests.perturbation.states_of import agree, batches_of, gradients, states_of, values_of
+from tests.random_cells import Changes, RandomCell, changes_of, genotypes_of, make_cell, random_cells, resident_cell
 
 WIDTH = 4
 
@@ -50,6 +52,57 @@ def dense_aggregate(
         y = matrix @ x_NBH[:, b].detach().numpy()
         columns.append(y / np.where(degree == 0, 1, degree)[:, None] if reduce == "mean" else y)
     return torch.as_tensor(np.stack(columns, axis=1))
+
+
+def with_changes(
+    cell: RandomCell, strains: list[list[int]], changes: dict[Relation, list[Changes]]
+) -> tuple[Perturbations, list[Tensor]]:
+    """Return the strains with their changed edges, parallel ones alike, and the activities of these but 0."""
+    found, leaves = {}, []
+    for relation, many in changes.items():
+        given = list(zip(*(ends.tolist() for ends in cell.edges[relation]), strict=True))
+        entries = [(e, b, one[ends]) for b, one in enumerate(many) for e, ends in enumerate(given) if ends in one]
+        edges, numbers, left = zip(*entries, strict=True) if entries else ((), (), ())
+        places = cell.resident[relation].places[torch.tensor(edges, dtype=torch.int64)]
+        activities = torch.tensor(left, dtype=torch.float64)
+        leaves.append(activities[activities != 0].requires_grad_())
+        activities = activities.masked_scatter(activities != 0, leaves[-1])
+        found[relation] = EdgeChanges(places, torch.tensor(numbers, dtype=torch.int64), activities)
+    perturbations = dataclasses.replace(GenotypeBatch.from_lists(strains).perturbations, edges=found)
+    return perturbations, leaves
+
+
+@examples(8)
+@given(data=st.data(), cell=random_cells(), reduce=st.sampled_from(REDUCES))
+def test_aggregation_over_changed_edges_equals_the_reduced_graph(data: Any, cell: RandomCell, reduce: str) -> None:
+    strains = data.draw(genotypes_of(cell))
+    changes = data.draw(changes_of(cell, len(strains)))
+    for relation in cell.edges:
+        values = data.draw(values_of(cell.sizes[relation[0]], len(strains), WIDTH))
+        x_NBH, found = values.whole(len(strains)), []
+        expected = dense_aggregate(cell, relation, strains, x_NBH, reduce, changes.get(relation))
+        for strategy in DGL_STRATEGIES:
+            batch, activities = with_changes(cell, strains, changes)
+            perturbed = perturb(cell.resident, batch, strategy)
+            y = perturbed.aggregate(relation, states_of(perturbed, values), reduce).whole()
+            agree([y], [expected], strategy)
+            found.append(gradients(y, [*values.leaves, *activities]))
+        agree(*found)
+
+
+@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name not in DGL_STRATEGIES])
+def test_strategies_without_single_edges_refuse_them(strategy: str) -> None:
+    cell = ring(3)
+    message = rf"needs a strategy that has single edges\n  got:      {strategy}\n.*\n.*strategy: edge_mask`.*dgl==1"
+    with pytest.raises(ConfigError, match="a strain that changes single edges " + message):
+        perturb(cell.resident, with_changes(cell, [[]], {PHYSICAL: [{(0, 1): 0.0}]})[0], strategy)
+    perturbed = perturb(cell.resident, GenotypeBatch.from_lists([[]]), strategy)
+    states = perturbed.start(torch.ones(3, 1))
+    with pytest.raises(ConfigError, match="attention " + message):
+        perturbed.attend(PHYSICAL, states, states, lambda keys, queries, weights: keys)
+    with pytest.raises(ConfigError, match="`model.conv: gatv2` " + message):
+        HeteroCellConfig(conv="gatv2", strategy=strategy).validate()
+    HeteroCellConfig(conv="gatv2").validate()
 
 
 @examples(12)

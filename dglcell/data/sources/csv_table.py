@@ -26,11 +26,10 @@ from dglcell.data.columns import (
 from dglcell.data.sources.config import CsvConfig, GuideConfig
 from dglcell.data.sources.text_table import read_rows, refuse_lost
 from dglcell.data.strains import Strains
-from dglcell.data.table import Issue, IssuesError, Numbers, Rows, by_text, in_one_line, number_issues, read_numbers
-from dglcell.errors import DataError, GenotypeError, listing
+from dglcell.data.table import Issue, IssuesError, Numbers, Rows, number_issues, read_numbers
+from dglcell.errors import DataError, listing
 from dglcell.files.atomic import find_raw, sha256_file
-from dglcell.graph.names import named_aliases
-from dglcell.graph.schema import EDGES, NO_EDGES, edge_text
+from dglcell.graph.model_files import named_aliases
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 
 
@@ -165,17 +164,6 @@ def _covariates(rows: Rows, config: CsvConfig) -> tuple[dict[str, NDArray[Any]],
     found, issues = dict[str, NDArray[Any]](), list[Issue]()
     for name, column in config.covariates.items():
         cells = rows.column(column, "covariates").str.strip()
-        if name == EDGES:
-            texts, wrong = dict[str, str](), dict[str, str]()
-            for cell in cells.unique():
-                try:
-                    texts[cell] = edge_text(cell)
-                except GenotypeError as error:
-                    wrong[cell] = in_one_line(error)
-            said = by_text((wrong[cell], row) for row, cell in enumerate(cells) if cell in wrong)
-            issues += rows.issues(said, "leave the cell empty where a strain changes no edge")
-            found[name] = cells.map(texts).fillna(NO_EDGES).to_numpy(dtype=str)
-            continue
         numbers, missing = read_numbers(cells, config.decimal, config.na_values)
         what = f"covariate {name} is blank, and every strain needs it"
         issues += rows.issues({what: np.flatnonzero(missing).tolist()}, "fill the cell, or leave the row out")

@@ -37,8 +37,7 @@ from dglcell.data.sources.source import Simulator, Work
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, GraphError, count, listing
 from dglcell.graph.metabolism import Media
-from dglcell.graph.model_files import locate_model, read_model
-from dglcell.graph.names import model_aliases
+from dglcell.graph.model_files import locate_model, model_aliases, read_model
 from dglcell.graph.vocabulary import Vocabulary
 
 if TYPE_CHECKING:

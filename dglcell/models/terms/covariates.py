@@ -1,4 +1,4 @@
-"""Let models see covariates, learn from them what is left of genes, and let media and edges change strains' graphs."""
+"""Let models see covariates, learn from them what is left of genes, and let media change strains' graphs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from dglcell.data.columns import MEDIUM
-from dglcell.errors import ConfigError, DataError, GenotypeError, did_you_mean, listing
+from dglcell.errors import ConfigError, DataError, did_you_mean, listing
 from dglcell.graph.resident import ResidentCell
-from dglcell.graph.schema import EDGES
 from dglcell.models.config import CovariatesConfig
 from dglcell.models.terms.term import Seen, Surroundings, Term, Training
 from dglcell.nn.blocks import mlp
-from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.targets import Targets
 
@@ -107,23 +105,18 @@ class Covariates(Term):
     2016, *DLRS*). A ridge gives its first weights, but for log-odds, and it is trained with the network from there on.
     So a covariate that predicts by itself, such as the growth of flux balance analysis, counts from the start.
 
-    In models with a graph for each strain, a growth medium weakens reactions, and the covariate `edges` changes edges.
+    In models with a graph for each strain, a growth medium weakens reactions.
     """
 
     Config = CovariatesConfig
     kappa: Tensor
     media: Tensor | None
-    _edges_of: EdgePerturbations | None = None
 
     def __init__(self, config: CovariatesConfig, surroundings: Surroundings) -> None:
         super().__init__(config, surroundings)
         self.seen, self.cell, self.own_graphs = config.covariates or {}, surroundings.cell, surroundings.own_graphs
-        if EDGES in self.seen and not self.own_graphs:
-            what = "the covariate `edges` needs a model with a graph for each strain"
-            do = "set `model.name: hetero_cell`, or leave `edges` out of `data.source.csv.covariates`"
-            raise ConfigError(what, got=f"`model.name: {config.name}`", expected="hetero_cell", do=do)
         learned_from = config.covariates_of_activity()
-        shown = [name for name in self.seen if name not in learned_from and name != EDGES]
+        shown = [name for name in self.seen if name not in learned_from]
         media = media_table(self.cell, self.seen[MEDIUM]) if MEDIUM in self.seen and self.cell.media else None
         self.register_buffer("media", media, persistent=False)
         tables = None if media is None else {MEDIUM: media}
@@ -157,29 +150,9 @@ class Covariates(Term):
 
     def strains(self, genotypes: GenotypeBatch) -> GenotypeBatch:
         values_BC = genotypes.covariates
-        if values_BC is None or not self.own_graphs:
+        if values_BC is None or self.media is None or not self.own_graphs:
             return genotypes
-        names = list(self.seen)
-        if self.media is not None:
-            genotypes = in_media(self.cell, genotypes, self.media[values_BC[:, names.index(MEDIUM)].long()])
-        if EDGES in self.seen:
-            codes_B = values_BC[:, names.index(EDGES)].long()
-            genotypes = replace(genotypes, edges=self._edges(codes_B.device).take(codes_B))
-        return genotypes
-
-    @torch.inference_mode(False)
-    def _edges(self, device: torch.device) -> EdgePerturbations:
-        """Return what each value of the covariate `edges` changes, looked up once, as long as none is added."""
-        texts = self.seen[EDGES]
-        known = 0 if self._edges_of is None else self._edges_of.num_strains
-        if known != len(texts):
-            try:
-                self._edges_of = EdgePerturbations.build(self.cell, texts, spelled=True)
-            except GenotypeError:
-                del texts[known:]  # Predictions named them, and the next ones shall not fail for them.
-                raise
-        assert self._edges_of is not None
-        return self._edges_of.to(device)
+        return in_media(self.cell, genotypes, self.media[values_BC[:, list(self.seen).index(MEDIUM)].long()])
 
     def see(self, seen: Seen) -> Seen:
         numbers_BW = None if self.covariates is None else self.covariates.of(seen.strains)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -13,9 +13,9 @@ from torch import Tensor
 
 from dglcell.graph.resident_graph import ResidentGraph, import_dgl
 from dglcell.graph.schema import WEIGHT, Relation
-from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.sent import Kept
 from dglcell.perturbation.states import Score, States, WholeStates
+from dglcell.perturbation.targets import EdgeChanges
 
 if TYPE_CHECKING:
     from dgl import DGLGraph
@@ -65,10 +65,9 @@ class GraphStrategy(ABC):
     """
 
     def __init__(
-        self, cell: ResidentGraph, kept: dict[str, Kept], perturbations: EdgePerturbations | None = None
+        self, cell: ResidentGraph, kept: dict[str, Kept], changes: Mapping[Relation, EdgeChanges] | None = None
     ) -> None:
-        self.cell, self.kept = cell, kept
-        self.changes = {} if perturbations is None else perturbations.relations
+        self.cell, self.kept, self.changes = cell, kept, changes or {}
         self.num_strains = next(iter(kept.values())).strains_NB.shape[1]
         self._edge_rows: dict[tuple[Relation, torch.dtype], EdgeRows] = {}
 

@@ -1,1 +1,0 @@
-"""Provide the strategies: ways to aggregate over the perturbed graphs that give equal results."""
