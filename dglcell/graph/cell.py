@@ -57,7 +57,7 @@ class CellConfig:
     networks: dict[str, NetworkConfig] = field(default_factory=dict)  # network name → edge table
     lose_blocked: bool = False  # strains also lose reactions that carry no flux at steady state once others are lost
     derived: Derived = field(default_factory=list)  # relations that are computed from the model alone
-    similarity: SimilarityConfig | None = None  # weighted edges between genes with similar neighbours, sets or vectors
+    similarity: SimilarityConfig | None = None  # weighted edges between genes with similar neighbours or sets
     media: MediaChanges = field(default_factory=dict)  # medium → exchange reaction → largest uptake, in mmol/gDW/h
     genes: str = UNION  # union (model, networks) | model | a gene set of the catalogue | path of a list, .gff or .tab
     more_genes: str | None = None  # genes beside these: path of a list, or TABLE:COLUMN of a text table

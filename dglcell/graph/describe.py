@@ -49,7 +49,7 @@ def _node_lines(cell: CellGraph) -> list[str]:
 def _relation_lines(cell: CellGraph) -> list[str]:
     headings = ("relations", "edges", "sources", "targets", "mean", "max", "busiest", "density", "loops")
     rows: list[tuple[str, ...]] = [headings]
-    for source, target in sorted({(source, target) for source, _, target in cell.relations}):
+    for source, target in sorted({relation[::2] for relation in cell.relations}):
         rows.append((f"{source} → {target}",) + ("",) * (len(headings) - 1))
         rows += [_row(cell, relation) for relation in cell.relations if relation[::2] == (source, target)]
     weighted = any(edges.weight is not None for edges in cell.content.values())
@@ -77,13 +77,11 @@ def _row(cell: CellGraph, relation: Relation) -> tuple[str, ...]:
 
 
 def _source_lines(cell: CellGraph) -> list[str]:
-    """Return lines on the files that a cell graph was made of: source, licence, hash and what it was compared with."""
     origin = cell.provenance
-    parts = [(name, origin[name]) for name in ("model", "genes", "aliases", "names") if name in origin]
-    parts += sorted(origin.get("networks", {}).items())
-    width = max((len(name) for name, _ in parts), default=0)
-    lines = []
-    for name, part in parts:
+    parts = {name: origin[name] for name in ("model", "genes", "aliases", "names") if name in origin}
+    parts |= dict(sorted(origin.get("networks", {}).items()))
+    width, lines = max(map(len, parts), default=0), list[str]()
+    for name, part in parts.items():
         words = [part.get("source") or part.get("name", ""), PurePath(part.get("path", "")).name]
         hashed = format_hash(part["sha256"], part["trust"], 16)
         text = "; ".join(filter(None, [", ".join(filter(None, words)), part.get("licence", ""), hashed]))
@@ -102,7 +100,6 @@ def _dropped_lines(cell: CellGraph) -> list[str]:
 
 
 def _untouched_lines(cell: CellGraph) -> list[str]:
-    """Return lines on the genes that no relation joins to another node."""
     touched = np.zeros(len(cell.genes), dtype=bool)
     for (source, _, target), edges in cell.content.items():
         others = edges.select(edges.src != edges.dst) if source == target else edges

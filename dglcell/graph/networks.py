@@ -1,23 +1,22 @@
-"""Read gene–gene networks from edge tables, by what a table's columns mean, and relate genes that are similar."""
+"""Read gene–gene networks from edge tables, by what a table's columns mean, and relate similar genes."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.checks import Count, Positive, check_values, must
+from dglcell.checks import Count, Positive, check_values
 from dglcell.errors import ConfigError, GraphError, count
 from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.catalogue import GROUPS, NamedTable, NetworkConfig, named_table
 from dglcell.graph.cell_graph import CellGraph, Edges, merge_pairs
 from dglcell.graph.schema import GENE, Relation, check_relation_name, gene_relation
-from dglcell.graph.tables import EdgeTable, read_table, read_vectors, refuse_strangers
+from dglcell.graph.tables import EdgeTable, read_table, refuse_strangers
 from dglcell.graph.vocabulary import REFUSE, AliasTable, Vocabulary, refuse_names, spelling
 from dglcell.published.file import FILES
 
@@ -168,7 +167,7 @@ def network_edges(network: Network, genes: Vocabulary, key: str) -> tuple[dict[s
     return edges, {**network.provenance, "names": names, "relations": counts}
 
 
-# Relations between similar genes: by their neighbours in networks, by their sets, or by vectors from a file.
+# Relations between similar genes: by their neighbours in networks, or by their sets.
 
 
 SIMILAR = "similar"
@@ -178,24 +177,18 @@ BLOCK = 512
 """Genes whose similarities to all others are held at a time."""
 
 
-MissingShare = Annotated[float, must(lambda share: 0 <= share <= 1, "is no share", "0 to 1")]
-
-
 @dataclass
 class SimilaritySource:
-    """Configure what one relation compares genes by: exactly one of `relations`, `sets` and `vectors`."""
+    """Configure what one relation compares genes by: either `relations` or `sets`."""
 
     relations: list[str] = field(default_factory=list)  # gene–gene relations of the cell graph: common neighbours there
     sets: NetworkConfig | None = None  # table with the columns gene and set: common sets, rare ones counting more
-    vectors: str | None = None  # CSV, Parquet or npz file with a vector for every gene: similar vectors
-    max_missing: MissingShare = 0.5  # vectors: share of the cell's genes that the file may lack
 
     def validate(self, key: str) -> None:
         """Check the values at ``key``."""
-        given = [name for name in ("relations", "sets", "vectors") if getattr(self, name)]
-        if len(given) != 1:
-            what, expected = f"`{key}` must say what genes are compared by", "one of `relations`, `sets` and `vectors`"
-            raise ConfigError(what, got=", ".join(given) or "nothing", expected=expected)
+        if bool(self.relations) == bool(self.sets):
+            what, got = f"`{key}` must say what genes are compared by", "both" if self.sets else "nothing"
+            raise ConfigError(what, got=got, expected="either `relations` or `sets`")
         if self.sets is not None:
             table = named_table(self.sets, f"{key}.sets").config
             if table.layout != GROUPS:
@@ -246,10 +239,6 @@ def similar_relations(
         provenance: dict[str, Any] = {}
         if source.sets is not None:
             profiles, provenance = _set_profiles(source.sets, key, genes, aliases, raw)
-        elif source.vectors:
-            path = find_raw(source.vectors, raw)
-            profiles = read_gene_vectors(path, genes, source.max_missing, key)
-            provenance = {"path": source.vectors, "sha256": sha256_file(path)}
         else:
             missing = [relation for relation in source.relations if relation not in between]
             if missing:
@@ -305,7 +294,7 @@ def _of_length_one(profiles: csr_array) -> csr_array:
     return sparse.csr_array(profiles.multiply((1 / np.where(length > 0, length, 1))[:, None]))
 
 
-def similar_genes(profiles: csr_array | NDArray[np.float64], config: SimilarityConfig, key: str) -> Edges:
+def similar_genes(profiles: csr_array, config: SimilarityConfig, key: str) -> Edges:
     r"""Return edges into every gene from the most similar ones, by [N, D] profiles of length one or zero.
 
     With cosines :math:`c_{uv}` of two rows, and the genes :math:`u \ne v` with the largest ones as neighbours,
@@ -313,8 +302,7 @@ def similar_genes(profiles: csr_array | NDArray[np.float64], config: SimilarityC
     .. math:: w_{uv} = \frac{c_{uv}^p}{\delta + \sum_{u'} c_{u'v}^p}
 
     so that a sum over in-edges is a mean shrunk towards zero. Genes of one complex or pathway, which have similar
-    interaction profiles in a screen (Tong et al. 2004), are joined also where no edge joins them directly. Negative
-    cosines count as 0.
+    interaction profiles in a screen (Tong et al. 2004), are joined also where no edge joins them directly.
     """
     blocks = [_block(profiles, start, config) for start in range(0, profiles.shape[0], BLOCK)]
     src, dst, weight = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
@@ -324,10 +312,9 @@ def similar_genes(profiles: csr_array | NDArray[np.float64], config: SimilarityC
 
 
 def _block(
-    profiles: csr_array | NDArray[np.float64], start: int, config: SimilarityConfig
+    profiles: csr_array, start: int, config: SimilarityConfig
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    product = profiles[start : start + BLOCK] @ profiles.T
-    cosine = np.maximum(product if isinstance(product, np.ndarray) else product.toarray(), 0.0)
+    cosine = (profiles[start : start + BLOCK] @ profiles.T).toarray()
     rows = np.arange(len(cosine))
     cosine[rows, start + rows] = 0.0
     # The sort is stable, so that of equally similar genes the first ones are taken, on any machine.
@@ -336,19 +323,3 @@ def _block(
     weight = weight / (config.damping + weight.sum(axis=1, keepdims=True))
     dst = np.broadcast_to((start + rows)[:, None], src.shape)
     return src[weight > 0].astype(np.int64), dst[weight > 0].astype(np.int64), weight[weight > 0]
-
-
-def read_gene_vectors(path: Path, genes: Vocabulary, max_missing: float, key: str) -> NDArray[np.float64]:
-    """Read vectors of length one, [N, D], of columns that are standardised over the genes that the file has.
-
-    Genes that the file lacks, at most a share of ``max_missing``, get zeros.
-    """
-    vectors, known = read_vectors(path, genes, f"{key}.vectors")
-    missing = 1 - known.mean()
-    if missing > max_missing:
-        what = f"`{key}.vectors`: '{path.name}' lacks too many genes of the cell graph"
-        expected, do = f"at most {max_missing:.0%}", f"give a vector for more genes, or raise `{key}.max_missing`"
-        raise GraphError(what, got=f"{missing:.0%} are missing", expected=expected, do=do)
-    length = np.linalg.norm(vectors, axis=1, keepdims=True)
-    profiles: NDArray[np.float64] = vectors / np.where(length > 0, length, 1)
-    return profiles

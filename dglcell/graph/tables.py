@@ -302,8 +302,8 @@ VECTORS = (".csv", ".csv.gz", ".parquet", ".npz")
 """Files of vectors end in one of these."""
 
 
-def read_vectors(path: Path, vocabulary: Vocabulary, key: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Read a vector for each of some nodes, [N, D], and which nodes the file has, [N].
+def read_vectors(path: Path, vocabulary: Vocabulary, key: str) -> NDArray[np.float64]:
+    """Read a vector for each of some nodes, [N, D].
 
     Every column has mean 0 and standard deviation 1 over the nodes that the file has; others get zeros. Names that the
     vocabulary lacks are left out.
@@ -340,7 +340,7 @@ def read_vectors(path: Path, vocabulary: Vocabulary, key: str) -> tuple[NDArray[
         refuse_strangers(f"`{key}`: '{path.name}' names no node", names, vocabulary)
     found = np.zeros((len(vocabulary), vectors.shape[1]))
     found[index[index >= 0]] = standardised(vectors[index >= 0])
-    return found, np.isin(np.arange(len(vocabulary)), index)
+    return found
 
 
 def _read_arrays(path: Path) -> tuple[list[str], NDArray[Any]]:

@@ -290,7 +290,7 @@ def node_features(config: Config, cell: CellGraph) -> dict[str, Tensor]:
         if vocabulary is None:
             raise ConfigError("`model.features` names no node type", got=node_type, expected=listing(cell.vocabularies))
         if path != WILD_TYPE:
-            vectors, _ = read_vectors(find_raw(path, raw), vocabulary, f"model.features.{node_type}")
+            vectors = read_vectors(find_raw(path, raw), vocabulary, f"model.features.{node_type}")
             found[node_type] = torch.from_numpy(vectors).float()
         elif model is not None:
             features = wild_type_features(read_model(model, raw), node_type, vocabulary.names)

@@ -67,7 +67,7 @@ def test_files_of_the_catalogue_those_named_by_path_and_those_of_unions_are_need
         "cell: {model: metabolism/iMM904.json, genes: sgd_features, aliases: sgd_features, networks: {"
         "physical: {source: sgd_physical}, again: {source: sgd_physical}, mine: {source: tflink, path: mine.tsv}, "
         "table: {path: n.csv, columns: [a, b]}}, "
-        "similarity: {sources: {slim: {sets: {source: go_slim_sgd}}, own: {vectors: x.npz}}}}\n"
+        "similarity: {sources: {slim: {sets: {source: go_slim_sgd}}}}}\n"
         "data: {source: {name: union, union: {parts: [{name: tong2004_tested_pairs}, {name: collins2007}]}}}\n"
     )
     assert [file.path for file in needs(load_config(write(tmp_path, "experiment.yaml", text)))] == [

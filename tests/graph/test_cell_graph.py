@@ -238,7 +238,7 @@ def test_a_metabolite_has_the_flux_that_goes_through_it(model: cobra.Model) -> N
 
 def test_features_are_standardised_for_every_node(model: cobra.Model, metabolism: Metabolism) -> None:
     for node_type, names in (("reaction", metabolism.reactions.names), ("metabolite", metabolism.metabolites.names)):
-        features = wild_type_features(model, node_type, names)
+        features = torch.from_numpy(wild_type_features(model, node_type, names))
         assert len(features) == len(names)
         assert torch.allclose(features.mean(0), torch.zeros(features.shape[1]), atol=1e-5)
         assert torch.allclose(features.std(0, correction=0), torch.ones(features.shape[1]), atol=1e-5)

@@ -1,4 +1,4 @@
-"""Relations between similar genes: by neighbours, sets and vectors."""
+"""Relations between similar genes, names of genes, and numbers for nodes from files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dglcell.graph.catalogue import GENE_SETS, MODELS, NetworkConfig, add_names,
 from dglcell.graph.cell import CellConfig, build_cell, read_cell, save_cell
 from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.graph.model_files import SHIPPED, named_aliases, read_model
-from dglcell.graph.networks import SimilarityConfig, SimilaritySource, neighbourhoods, read_gene_vectors, similar_genes
+from dglcell.graph.networks import SimilarityConfig, SimilaritySource, neighbourhoods, similar_genes
 from dglcell.graph.schema import gene_relation
 from dglcell.graph.tables import read_genome_table, read_vectors
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
@@ -79,7 +79,7 @@ def test_bad_configurations_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"`cell.similarity.power` must be positive"):
         CellConfig(model="textbook", similarity=SimilarityConfig(power=0.0)).validate()
     with pytest.raises(GraphError, match="similar_no name"):
-        SimilarityConfig(sources={"no name": SimilaritySource(vectors="x.csv")}).validate()
+        SimilarityConfig(sources={"no name": SimilaritySource(["line"])}).validate()
 
 
 # Sources, each with a relation of its own.
@@ -93,14 +93,6 @@ def cell_with(folder: Path, **source: object) -> CellGraph:
     return build_cell(CellConfig(networks=networks, similarity=similarity), str(folder))
 
 
-def weights(cell: CellGraph) -> dict[tuple[str, str], float]:
-    """(from, to) → weight of the source's relation."""
-    edges, names = cell.edges(gene_relation("similar_own")), cell.genes.names
-    assert edges.weight is not None
-    ends = zip(edges.src.tolist(), edges.dst.tolist(), edges.weight.tolist(), strict=True)
-    return {(names[u], names[v]): weight for u, v, weight in ends}
-
-
 def test_a_source_of_relations_compares_neighbours_in_these_alone(tmp_path: Path) -> None:
     cell = cell_with(tmp_path, relations=["line"])
     whole, own = cell.edges(gene_relation("similar")), cell.edges(gene_relation("similar_own"))
@@ -108,19 +100,11 @@ def test_a_source_of_relations_compares_neighbours_in_these_alone(tmp_path: Path
     np.testing.assert_array_equal(whole.weight, own.weight)
 
 
-def test_vectors_join_genes_that_point_the_same_way_and_the_file_is_recorded(tmp_path: Path) -> None:
-    (tmp_path / "vectors.csv").write_text("gene,x,y\nG0,1,0\nG1,2,0\nG2,-3,5\nG3,-3,5.5\n")
-    cell = cell_with(tmp_path, vectors="vectors.csv")
-    found = weights(cell)
-    assert set(found) == {("G0", "G1"), ("G1", "G0"), ("G2", "G3"), ("G3", "G2")}
-    assert len(cell.provenance["similarity"]["similar_own"]["sha256"]) == 64
-
-
 @pytest.mark.parametrize(
     ("source", "message"),
     [
         ({}, r"`cell.similarity.sources.own` must say what genes are compared by\n  got:      nothing"),
-        ({"relations": ["line"], "vectors": "x.csv"}, r"compared by\n  got:      relations, vectors"),
+        ({"relations": ["line"], "sets": NetworkConfig(source="go_slim_sgd")}, r"compared by\n  got:      both"),
         ({"sets": NetworkConfig(path="sets.csv", columns=["a", "b"])}, r"own.sets` is no table of genes and sets"),
     ],
 )
@@ -221,12 +205,12 @@ GENES = Vocabulary.of(["a", "b", "c", "d"])
 NAMES, VECTORS = ["c", "other", "a", "b"], np.array([[3.0, 1.0], [9.0, 9.0], [1.0, 2.0], [2.0, 6.0]])
 
 
-def read(path: Path, max_missing: float = 0.5) -> np.ndarray:
-    return read_gene_vectors(path, GENES, max_missing, "KEY")
+def read(path: Path) -> np.ndarray:
+    return read_vectors(path, GENES, "KEY")
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.csv.gz", "x.parquet", "x.npz"])
-def test_columns_are_standardised_and_rows_of_length_one_in_any_form(tmp_path: Path, name: str) -> None:
+def test_columns_are_standardised_in_any_form(tmp_path: Path, name: str) -> None:
     path, frame = tmp_path / name, pd.DataFrame(VECTORS).assign(gene=NAMES)[["gene", 0, 1]]
     frame.columns = frame.columns.astype(str)
     if name == "x.npz":
@@ -237,14 +221,12 @@ def test_columns_are_standardised_and_rows_of_length_one_in_any_form(tmp_path: P
         frame.to_csv(path, index=False)
     known = VECTORS[[2, 3, 0]]
     expected = (known - known.mean(0)) / known.std(0)
-    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(read(path), np.concatenate([expected, np.zeros((1, 2))]), atol=1e-12)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("gene,x\na,1\n", r"'x.csv' lacks too many genes .*\n  got:      75% are missing.*\n  expected: at most 50%"),
         ("gene,x\na,1\nb,nan\nc,2\n", r"'x.csv' has numbers that are not finite\n  got:      b"),
         ("gene,x\na,1,2\nb,1,3\nc,2,4\n", r"'x.csv' cannot be read"),
         ("gene,x\na,1\nb,high\nc,2\n", r"'x.csv' cannot be read\n.*\n  expected: a name and equally many numbers"),
@@ -255,7 +237,7 @@ def test_columns_are_standardised_and_rows_of_length_one_in_any_form(tmp_path: P
 def test_a_table_that_is_not_right_is_refused(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "x.csv"
     path.write_text(content)
-    with pytest.raises(GraphError, match=f"`KEY.vectors`: {message}"):
+    with pytest.raises(GraphError, match=f"`KEY`: {message}"):
         read(path)
 
 
@@ -274,9 +256,8 @@ def test_an_npz_of_wrong_widths_or_names_is_refused(tmp_path: Path) -> None:
 def test_features_are_standardised_and_missing_nodes_get_the_mean(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("\ufeffgene,length,constant\nc,3,7\n\na,1,7\nother,99,7\n\n")
-    vectors, known = read_vectors(path, GENES, "model.features.gene")
-    assert vectors.tolist() == [[-1.0, 0.0], [0.0, 0.0], [1.0, 0.0], [0.0, 0.0]]
-    assert known.tolist() == [True, False, True, False]
+    found = read_vectors(path, GENES, "model.features.gene")
+    assert found.tolist() == [[-1.0, 0.0], [0.0, 0.0], [1.0, 0.0], [0.0, 0.0]]
     path.write_text("gene,x\nz,1\n")
     message = r"`model.features.gene`: 'x.csv' names no node of the cell graph\n.* e.g. z\n  expected: names such as a"
     with pytest.raises(GraphError, match=message):
