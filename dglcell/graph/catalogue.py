@@ -42,10 +42,9 @@ class NetworkConfig:
     layout: Layout = ""  # pairs | groups (columns gene, group); empty: pairs
     where: dict[str, str] = field(default_factory=dict)  # column → value; rows with other values are left out
     not_within: str = ""  # table with genes in its first two columns; pairs of two of them are left out
-    weight: str | None = None  # column of edge weights
+    weight: str | None = None  # column of scores that decide which rows are kept
     channels: list[str] = field(default_factory=list)  # score columns; each becomes a relation, `name_column`
     min_weight: float | None = None  # smallest weight of a row that is kept; null: all, and for channels those above 0
-    use_weights: bool = False  # true: weights become edge weights; false: they only decide which rows are kept
     directed: bool | None = None  # the first column acts on the second one; null: false
     symmetrise: bool | None = None  # store both directions of undirected pairs; null: as `cell.symmetrise`
     self_loops: bool | None = None  # add a self-loop to every gene without one; null: as `cell.self_loops`
@@ -67,9 +66,8 @@ class NetworkConfig:
                 raise ConfigError(f"`{key}.{name}` does not apply to `layout: {self.layout}`", got=own)
         if self.channels and self.weight:
             raise ConfigError(f"`{key}.channels` excludes `weight`", do="leave one of them out")
-        for name, value in (("min_weight", self.min_weight is not None), ("use_weights", self.use_weights)):
-            if value and not (self.weight or self.channels):
-                raise ConfigError(f"`{key}.{name}` needs weights", expected="their columns, in `weight` or `channels`")
+        if self.min_weight is not None and not (self.weight or self.channels):
+            raise ConfigError(f"`{key}.min_weight` needs weights", expected="their columns, in `weight` or `channels`")
         if self.header is None and all(column.isdecimal() for column in self.requested_columns()):
             what = f"`{key}.header` must be set when all columns are given by position"
             raise ConfigError(what, expected="true if the first line names the columns, false if it holds data")

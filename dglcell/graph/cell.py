@@ -182,7 +182,6 @@ def _united(of_model: tuple[str, ...], networks: Mapping[str, Network]) -> Vocab
 def _of_metabolism(
     config: CellConfig, metabolism: Metabolism, genes: Vocabulary
 ) -> tuple[dict[str, Vocabulary], list[Part], dict[str, Any]]:
-    """Return the model's nodes, its relations over the cell's genes, and what is left out of it."""
     index = genes.indices(metabolism.genes.names)
     unknown = [name for name, i in zip(metabolism.genes.names, index, strict=True) if i < 0]
     if config.unknown == REFUSE:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.errors import GraphError, import_optional
+from dglcell.errors import GraphError
 from dglcell.files.atomic import canonical_hash
 from dglcell.graph.schema import GENE, WEIGHT, Relation
 from dglcell.graph.vocabulary import Vocabulary
@@ -54,17 +54,13 @@ class Edges:
         return self.joined(self.reversed().select(self.src != self.dst))
 
     def with_self_loops(self, num_nodes: int) -> Edges:
-        """Return the edges with a self-loop of weight 1 added for every node that has none."""
+        """Return the edges with a self-loop added for every node that has none."""
         without = np.setdiff1d(np.arange(num_nodes, dtype=np.int64), self.src[self.src == self.dst])
-        weight = None if self.weight is None else np.ones(len(without), dtype=np.float32)
-        return self.joined(Edges(without, without, weight))
+        return self.joined(Edges(without, without))
 
     def joined(self, other: Edges) -> Edges:
-        """Return these edges followed by the others; both must be weighted, or neither."""
-        weight = None
-        if self.weight is not None and other.weight is not None:
-            weight = np.concatenate([self.weight, other.weight])
-        return Edges(np.concatenate([self.src, other.src]), np.concatenate([self.dst, other.dst]), weight)
+        """Return these edges, which have no weights, followed by the others."""
+        return Edges(np.concatenate([self.src, other.src]), np.concatenate([self.dst, other.dst]))
 
     def sorted(self) -> Edges:
         """Return the edges ordered by (destination, source)."""
@@ -72,19 +68,14 @@ class Edges:
 
 
 def merge_pairs(edges: Edges, *, ordered: bool) -> Edges:
-    """Keep each pair once, with its largest weight, in the order and direction in which it first occurs.
+    """Keep each pair once, in the order and direction in which it first occurs.
 
     Where pairs are not ``ordered``, (a, b) and (b, a) are the same.
     """
     import pandas as pd
 
     ends = np.stack([edges.src, edges.dst])
-    pairs = pd.DataFrame((ends if ordered else np.sort(ends, axis=0)).T)
-    merged = edges.select(~pairs.duplicated().to_numpy())
-    if edges.weight is None:
-        return merged
-    largest = pd.Series(edges.weight).groupby(pairs.groupby([0, 1], sort=False).ngroup()).max()
-    return Edges(merged.src, merged.dst, largest.to_numpy(dtype=np.float32))
+    return edges.select(~pd.DataFrame((ends if ordered else np.sort(ends, axis=0)).T).duplicated().to_numpy())
 
 
 SCHEMA_VERSION = 1
@@ -123,33 +114,23 @@ class CellGraph:
         derive: which nodes strains lose with others, in this order. A relation means: a node is lost if any source of
             its edges is. A function of the cell graph makes a ``Derivation`` of one's own.
 
-    Attributes:
-        vocabularies: node type → names; the index of a name is its node id.
-        content: relation → its edges, in the order given, which numbers them; relations are sorted.
-        ndata: node type → features of its nodes, as in DGL.
-        edata: relation → features of its edges beside the weight.
-        device: where features, and what is computed, are.
-        derive: see above.
-        provenance: plain containers: configuration, model, files with hashes, row and name counts.
-        lose_blocked: whether strains also lose reactions that carry no flux once others are lost; see ``CellConfig``.
-        media: medium → reaction node → its activity there; the same nodes for every medium. The graph itself takes up
-            all that any medium offers.
-        titles: what the metabolic model calls its reactions and metabolites in words; those that it names. They are to
-            be read, and tell no cell graphs apart.
-
     Raises:
         GraphError: the graph, its names or its weights are unusable.
     """
 
-    vocabularies: dict[str, Vocabulary]
+    vocabularies: dict[str, Vocabulary]  #: node type → names; the index of a name is its node id
+    #: relation → its edges, in the order given, which numbers them; relations are sorted
     content: dict[Relation, Edges]
-    ndata: dict[str, dict[str, Tensor]]
-    edata: dict[Relation, dict[str, Tensor]]
-    device: torch.device | str
-    derive: tuple[Rule, ...]
-    provenance: dict[str, Any]
-    lose_blocked: bool
+    ndata: dict[str, dict[str, Tensor]]  #: node type → features of its nodes, as in DGL
+    edata: dict[Relation, dict[str, Tensor]]  #: relation → features of its edges beside the weight
+    device: torch.device | str  #: where features, and what is computed, are
+    derive: tuple[Rule, ...]  #: which nodes strains lose with others
+    provenance: dict[str, Any]  #: plain containers: configuration, model, files with hashes, row and name counts
+    lose_blocked: bool  #: whether strains also lose reactions that carry no flux once others are lost
+    #: medium → reaction node → its activity there; the same nodes for every medium. The graph itself takes up all that
+    #: any medium offers.
     media: Media
+    #: what the metabolic model calls its reactions and metabolites in words, to be read; no part of the hash
     titles: Titles
 
     def __init__(
@@ -185,17 +166,7 @@ class CellGraph:
         media: Media | None = None,
         titles: Titles | None = None,
     ) -> CellGraph:
-        """Make the cell graph of a cell from arrays; edges are ordered by (destination, source).
-
-        Args:
-            vocabularies: node type → names; every node type of ``relations``.
-            relations: canonical edge type → edges, in any order.
-            provenance: where the edges came from, as plain containers.
-            derive, lose_blocked, media, titles: as for the class.
-
-        Raises:
-            GraphError: there are no relations, or an edge ends outside its vocabulary.
-        """
+        """Make the cell graph of a cell from arrays; edges become ordered by (destination, source)."""
         if not relations:
             do = "give a metabolic `model`, `networks`, or both"
             raise GraphError("the cell graph would have no relations", do=do)
@@ -257,11 +228,7 @@ class CellGraph:
 
     @cached_property
     def graph(self) -> DGLGraph:
-        """Return the cell graph as a DGL heterograph on its device, with features and the weights of edges.
-
-        Raises:
-            MissingDependencyError: DGL cannot be imported.
-        """
+        """Return the cell graph as a DGL heterograph on its device, with features and the weights of edges."""
         from dglcell.graph.resident_graph import import_dgl
 
         ends = {relation: (src, dst) for relation, (src, dst, _) in self.edge_tensors().items()}
@@ -342,37 +309,6 @@ class CellGraph:
             frames[-1]["weight"] = weight
         order = ["source_type", "source", "relation", "target_type", "target", "weight"]
         return pd.concat(frames, ignore_index=True)[order]
-
-    def to_pyg(self) -> HeteroData:
-        """Return the cell as a graph of PyTorch Geometric.
-
-        >>> import dglcell
-        >>> graph = dglcell.load_cell("quickstart").to_pyg()
-        >>> graph["gene"].names[0]
-        'b0008'
-
-        Returns:
-            A graph whose node types have ``num_nodes`` and ``names``; relations have an ``edge_index`` [2, E], and an
-            ``edge_weight`` [E] where they have weights.
-
-        Raises:
-            MissingDependencyError: PyTorch Geometric is not installed.
-        """
-        pyg = import_optional("torch_geometric.data", "`to_pyg`", "pip install torch_geometric")
-        import torch
-
-        graph = pyg.HeteroData()
-        for node_type, vocabulary in self.vocabularies.items():
-            graph[node_type].num_nodes = len(vocabulary)
-            graph[node_type].names = list(vocabulary.names)
-        for relation, edges in self.content.items():
-            graph[relation].edge_index = torch.from_numpy(np.stack([edges.src, edges.dst]))
-            if edges.weight is not None:
-                graph[relation].edge_weight = torch.from_numpy(edges.weight.copy())
-        for kind, features in [*self.ndata.items(), *self.edata.items()]:
-            for name, x in features.items():
-                graph[kind][name] = x.cpu()
-        return graph
 
 
 def _check_ends(relation: Relation, edges: Edges, vocabularies: Mapping[str, Vocabulary]) -> None:

@@ -106,7 +106,6 @@ def _of_pyg(data: Any) -> Heterograph:
 
 
 def _belongs(x: object, number: int) -> bool:
-    """Return whether a value has a row for each of ``number`` nodes or edges."""
     return isinstance(x, Tensor) and x.ndim > 0 and len(x) == number
 
 
@@ -185,7 +184,6 @@ def _numbers(node_type: str, ends: NDArray[Any], known: Mapping[str, Vocabulary]
 
 
 def _add(found: Heterograph, relation: Relation, ends: Sequence[Tensor], data: Data, weight: str) -> None:
-    """Add the edges of a relation, after a check; one of the features may be their fixed weight."""
     src, dst = (end.detach().cpu().long().numpy() for end in ends)
     if len(src) != len(dst):
         what = f"relation {relation} has other numbers of sources than of destinations"

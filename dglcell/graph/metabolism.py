@@ -35,10 +35,6 @@ def enzyme_complexes(rule: GPR, *, limit: int = 10_000, where: str = "rule") -> 
     genes. cobra parses the rule, so that nested rules such as ``(A or B) and C`` come out right. A complex that
     contains another one is kept: curators write ``A or (A and B)`` when the enzyme works with and
     without its regulatory subunit B, and dropping the larger form would cut B off from the reaction.
-
-    Raises:
-        GraphError: there are more than ``limit`` (curated models have a few hundred), or the rule has something other
-            than AND, OR and genes.
     """
 
     def check(size: int) -> None:
@@ -115,12 +111,7 @@ class Metabolism:
 
     @classmethod
     def from_model(cls, model: Model, *, name: str | None = None) -> Metabolism:
-        """Convert any cobra model.
-
-        Raises:
-            GraphError: the model lacks genes, reactions or metabolites; a rule cannot be expanded; two
-                reaction nodes would share a name.
-        """
+        """Convert any cobra model."""
         where = name or model.id or "model"
         for kind in ("reactions", "metabolites", "genes"):
             if not getattr(model, kind):
@@ -209,7 +200,6 @@ def _nodes(reaction: Reaction) -> Iterator[tuple[str, Reaction, frozenset[str], 
 
 
 def _titles(things: Iterable[Any]) -> dict[str, str]:
-    """Return what a model calls its reactions or metabolites in words, unless it merely repeats their identifiers."""
     found = {one.id: " ".join(str(one.name or "").split()) for one in things}
     return {name: title for name, title in found.items() if title and title != name}
 
@@ -247,10 +237,6 @@ class Media:
 
         An exchange reaction is one that cobra finds to be, and that the model writes as secretion, so that uptake is a
         negative flux.
-
-        Raises:
-            ConfigError: a medium names another reaction, has no uptake at all, or an uptake is no amount.
-            GraphError: the model has no exchange reactions.
         """
         check_media(key, changes)
         exchanges = _exchanges(model)

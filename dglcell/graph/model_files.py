@@ -92,10 +92,6 @@ def read_model(name_or_path: str, raw: str | None = None) -> Model:
 
     cobra's remarks are kept from the terminal. Reactions without bounds and names that are no genes are warned of; a
     gene rule that cobra could not parse, which it would replace by an empty one, is an error here.
-
-    Raises:
-        GraphError: the file is missing, truncated, of an unknown extension or unparsable, or a rule is
-            malformed.
     """
     path = locate_model(name_or_path, raw)
     content = path.read_bytes()
@@ -122,7 +118,6 @@ def read_model(name_or_path: str, raw: str | None = None) -> Model:
 
 
 def _unparsable(path: Path, format_name: str, error: Exception) -> GraphError:
-    """Return what to say where cobra does not read a model, with the reaction that it was at."""
     reason = f"{type(error).__name__}: {error}".splitlines()[0]
     if isinstance(error, (RecursionError, MemoryError)):
         reason = "it, or a gene rule in it, is nested too deep, or is larger than the memory"
@@ -305,9 +300,6 @@ def mend_rules(model: Model, where: str, *, keep: bool = False) -> list[str]:
 
     Returns:
         The names that are no genes.
-
-    Raises:
-        GraphError: rules cannot be read, are nested too deep, or lose names that have bars.
     """
     faults = [f"reaction {r.id}: {r.gpr.fault}" for r in model.reactions if hasattr(r.gpr, "fault")]
     if faults:

@@ -44,12 +44,7 @@ class Network:
 def read_network(
     name: str, named: NamedTable, aliases: AliasTable, known: Vocabulary, raw: str | None = None
 ) -> Network:
-    """Read one edge table; names in ``known`` stand for themselves whatever the aliases say.
-
-    Raises:
-        DataError: the file is missing, or has the wrong hash.
-        GraphError: the file is damaged or lacks what ``named`` says of it, or a relation gets an impossible name.
-    """
+    """Read one edge table; names in ``known`` stand for themselves whatever the aliases say."""
     config, (table, provenance) = named.config, named.read(raw)
     where = f"network '{name}' ({table.path.name})"
     of_genes = config.columns[:1] if config.layout == GROUPS else config.columns
@@ -67,10 +62,7 @@ def read_network(
     ends = [names.indices(of)[rows] for (of, _), (_, rows) in zip(resolved, columns, strict=True)]
     if config.layout == GROUPS:
         ends = list(pairs_within_groups(ends[0], table.text(config.columns[1])[1]))
-    relations = {
-        of: Edges(ends[0][rows], ends[1][rows], weight)
-        for of, rows, weight in _split(name, config, table, len(ends[0]))
-    }
+    relations = {of: Edges(ends[0][rows], ends[1][rows]) for of, rows in _split(name, config, table, len(ends[0]))}
     if config.not_within:
         published = FILES.get(config.not_within)
         # Of genes that a part lacks, pairs with others would be let through.
@@ -86,8 +78,6 @@ def read_network(
 
 
 def _resolved(written: list[str], prefix: str, aliases: AliasTable, known: Vocabulary) -> tuple[list[str], list[str]]:
-    """Return the names that are meant, and the ambiguous ones; one that is unknown may have another case."""
-
     def spelled(name: str) -> str:
         same = () if name in known or name in aliases.systematic else known.spelled(spelling(name))
         return same[0] if len(same) == 1 else name
@@ -105,35 +95,24 @@ def pairs_within_groups(members: NDArray[np.int64], groups: NDArray[np.int64]) -
     return pairs["member_x"].to_numpy(np.int64), pairs["member_y"].to_numpy(np.int64)
 
 
-def _split(
-    name: str, config: NetworkConfig, table: EdgeTable, pairs: int
-) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np.float32] | None]]:
-    """Yield (relation name, which of the pairs, their edge weights or None) for each relation of the table."""
-    if not config.channels and config.weight is None:
-        yield name, np.arange(pairs, dtype=np.int64), None
-        return
-    columns = {f"{name}_{table.labels[column]}": column for column in config.channels} or {name: config.weight or ""}
-    for relation, column in columns.items():
-        weight = table.number(column)
-        if config.min_weight is not None:
-            kept = np.flatnonzero(weight >= config.min_weight)
+def _split(name: str, config: NetworkConfig, table: EdgeTable, pairs: int) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+    columns: dict[str, str | None] = {f"{name}_{table.labels[column]}": column for column in config.channels}
+    for relation, column in (columns or {name: config.weight}).items():
+        if column is None or (config.min_weight is None and not config.channels):
+            yield relation, np.ones(pairs, dtype=bool)
         else:
-            kept = np.flatnonzero(weight > 0) if config.channels else np.arange(pairs, dtype=np.int64)
-        yield relation, kept, weight[kept].astype(np.float32) if config.use_weights else None
+            weight = table.number(column)
+            yield relation, weight > 0 if config.min_weight is None else weight >= config.min_weight
 
 
 def network_edges(network: Network, genes: Vocabulary, key: str) -> tuple[dict[str, Edges], dict[str, Any]]:
     """Map a network's names to the gene vocabulary and merge repeated pairs.
 
-    A pair that the file gives more than once (for undirected networks in either order) is one edge with the
-    largest weight. A gene paired with itself is one self-loop. Added self-loops weigh 1.
+    A pair that the file gives more than once (for undirected networks in either order) is one edge. A gene paired with
+    itself is one self-loop.
 
     Returns:
         Relation name → edges over ``genes``; and the provenance of the network, with counts.
-
-    Raises:
-        GraphError: names are unknown and the policy refuses them, naming the network's ``key``, or a relation has no
-            edges.
     """
     config, index, ambiguous = network.config, genes.indices(network.names), {*network.ambiguous}
     index[[name in ambiguous for name in network.names]] = -1
@@ -141,7 +120,7 @@ def network_edges(network: Network, genes: Vocabulary, key: str) -> tuple[dict[s
     edges: dict[str, Edges] = {}
     counts: dict[str, dict[str, int]] = {}
     for relation, named in network.relations.items():
-        mapped = Edges(index[named.src], index[named.dst], named.weight)
+        mapped = Edges(index[named.src], index[named.dst])
         inside = mapped.select((mapped.src >= 0) & (mapped.dst >= 0))
         merged = merge_pairs(inside, ordered=bool(config.directed))
         counts[relation] = {

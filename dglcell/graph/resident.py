@@ -21,15 +21,11 @@ class ResidentCell(ResidentGraph):
 
     A reaction node stands for one enzyme complex (one AND-term of the rule) in one direction, so it is lost if any of
     its genes is. ``media``, medium → reaction node → activity, has the same nodes in every medium.
-
-    Attributes:
-        media: names of M growth media.
-        media_nodes: [K] int64, the reaction nodes that differ between media.
-        media_activities: [M, K] float32, their activities.
     """
 
-    media_nodes: Tensor
-    media_activities: Tensor
+    media: tuple[str, ...]  #: names of M growth media
+    media_nodes: Tensor  #: [K] int64, the reaction nodes that differ between media
+    media_activities: Tensor  #: [M, K] float32, their activities
 
     def __init__(
         self,
@@ -109,25 +105,16 @@ class SteadyState(Derivation):
         nodes, metabolites: [E] both ends of every edge between reaction nodes and metabolites.
         amounts: [E] negative where a metabolite is used, positive where it is made.
         num_nodes, num_metabolites: N and M.
-
-    Attributes:
-        group_of: [N] the group of nodes with the same metabolites.
-        size: [G] number of nodes of each group.
-        reverse: [G] the group that does the opposite, or −1.
-        can_flow: [G] bool, which groups carry flux in the wild type.
-        sides: of each group, the sides of metabolites that it is on: 0 … M − 1 as one that makes them, M … 2M − 1 as
-            one that uses them.
-        depend: of each side of a metabolite, the groups on the other side, which need a reaction here.
-        counts: [2M] int32 number of groups on each side that can flow in the wild type.
-        last: the last question of ``lost``, and the answer: strategy and link ask for the same batch in turn.
     """
 
     node_type = REACTION
 
-    group_of: Tensor
-    size: Tensor
-    reverse: Tensor
-    can_flow: Tensor
+    group_of: Tensor  #: [N] the group of nodes with the same metabolites
+    size: Tensor  #: [G] number of nodes of each group
+    reverse: Tensor  #: [G] the group that does the opposite, or −1
+    can_flow: Tensor  #: [G] bool, which groups carry flux in the wild type
+    #: [2M] int32 number of groups that can flow in the wild type, on each side of a metabolite: 0 … M − 1 those that
+    #: make it, M … 2M − 1 those that use it
     counts: Tensor
 
     def __init__(
@@ -139,6 +126,7 @@ class SteadyState(Derivation):
         num_metabolites: int,
     ) -> None:
         super().__init__()
+        # The last question of ``lost``, and the answer: strategy and link ask for the same batch in turn.
         self.last: tuple[Sequence[object], Tensor] | None = None
         group_of, reverse = _groups(nodes, metabolites, amounts, num_nodes)
         one = np.unique(group_of, return_index=True)[1]  # a node of each group
@@ -146,8 +134,8 @@ class SteadyState(Derivation):
         group, metabolite, made = group_of[nodes[of_one]], metabolites[of_one], amounts[of_one] > 0
         sides = np.stack([metabolite, metabolite + num_metabolites])
         side, other = np.where(made, sides, sides[::-1])
-        self.sides = _Lists(group, side, len(one))
-        self.depend = _Lists(other, group, 2 * num_metabolites)
+        self.sides = _Lists(group, side, len(one))  # of each group, the sides that it is on
+        self.depend = _Lists(other, group, 2 * num_metabolites)  # of each side, the groups that need one there
         for name, value in (
             ("group_of", group_of),
             ("size", np.bincount(group_of, minlength=len(one))),

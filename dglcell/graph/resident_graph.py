@@ -81,22 +81,12 @@ def _made_once(make: Callable[Concatenate[ResidentRelation, P], T]) -> Callable[
 
 
 class ResidentRelation(nn.Module):
-    """Hold the edges of one relation as buffers, so that they follow the module to any device and dtype.
+    """Hold the edges of one relation as buffers, so that they follow the module to any device and dtype."""
 
-    Attributes:
-        src: [E] int64 source node of every edge.
-        dst: [E] int64 destination node; edges are sorted by destination.
-        weight: [E] float, fixed edge weights, or None.
-        num_src: number of source nodes.
-        num_dst: number of destination nodes.
-        given: [E] the place that each edge had when it was given; None where it is the same.
-        made: what was made of the buffers, by method and arguments.
-    """
-
-    src: Tensor
-    dst: Tensor
-    weight: Tensor | None
-    given: Tensor | None
+    src: Tensor  #: [E] int64 source node of every edge
+    dst: Tensor  #: [E] int64 destination node; edges are sorted by destination
+    weight: Tensor | None  #: [E] float, fixed edge weights, or None
+    given: Tensor | None  #: [E] the place that each edge had when it was given; None where it is the same
 
     def __init__(
         self, relation: Relation, src: Tensor, dst: Tensor, num_src: int, num_dst: int, weight: Tensor | None = None
@@ -110,7 +100,7 @@ class ResidentRelation(nn.Module):
         self.register_buffer("weight", None if weight is None else weight[order], persistent=False)
         in_order = bool((order.diff() > 0).all())
         self.register_buffer("given", None if in_order else order, persistent=False)
-        self.made: dict[tuple[object, ...], Any] = {}
+        self.made: dict[tuple[object, ...], Any] = {}  # what was made of the buffers, by method and arguments
 
     @property
     def num_edges(self) -> int:
@@ -270,11 +260,7 @@ class ResidentGraph(nn.Module):
         names: Mapping[str, Vocabulary] | None = None,
         weighed: frozenset[Relation] = frozenset(),
     ) -> None:
-        """Copy edges into buffers: relation → [E] int64 sources and destinations, and [E] fixed weights or None.
-
-        Raises:
-            GraphError: something is derived along a relation that there is not.
-        """
+        """Copy edges into buffers: relation → [E] int64 sources and destinations, and [E] fixed weights or None."""
         super().__init__()
         self.names, self.weighed, self.derive = names or {}, weighed, tuple(derive)
         self._derivations = nn.ModuleList(rule for rule in derive if isinstance(rule, Derivation))

@@ -151,7 +151,6 @@ def read_table(
 
 
 def _names(written: pd.Series) -> pd.Series:
-    """Return names without surrounding blanks, which then may be the same; an absent one is empty."""
     import pandas as pd
 
     stripped = np.array(["", *map(str.strip, written.cat.categories)], dtype=object)
@@ -179,7 +178,6 @@ def _place(column: str, names: list[str], has_header: bool, path: Path) -> int:
 
 
 def _numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield lines that are not blank, with their numbers from 1, without their ends, from a plain or ``.gz`` file."""
     try:
         with open_text(path) as file:
             for number, line in enumerate(file, start=1):
@@ -290,7 +288,6 @@ def _gene_set(genes: list[Named], path: Path) -> Vocabulary:
 
 
 def _targets(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
-    """Return name → the genes that bear it, from pairs of a name, which may be empty, and a gene."""
     targets: dict[str, set[str]] = {}
     for name, gene in pairs:
         if name:
@@ -310,11 +307,6 @@ def read_vectors(path: Path, vocabulary: Vocabulary, key: str) -> NDArray[np.flo
 
     The file is CSV or Parquet with a name in the first column and numbers in the others. Or it is an ``.npz`` file
     with the arrays ``genes`` [G] of names and ``vectors`` [G, D].
-
-    Raises:
-        GraphError: the file is damaged or of another form, a number is not finite, a name occurs twice, or none is
-            known.
-        MissingDependencyError: the file is Parquet, and pyarrow is not installed.
     """
 
     def refuse(fault: str, got: object, expected: str | None = None) -> NoReturn:

@@ -136,7 +136,6 @@ class Vocabulary:
 
     @cached_property
     def _shown(self) -> dict[str, str]:
-        """Map the spelling of each name to what a suggestion shows: the name, and the systematic name beside it."""
         names = {a: g[0] for a, g in self.others.systematic.items() if g[0] in self._index}
         other = {spelling(a): f"{self.standard(gene) or a} ({gene})" for a, gene in names.items()}
         return other | {spelling(name): name for name in self.names}
@@ -197,7 +196,6 @@ class AliasTable:
 
     @cached_property
     def _spelled(self) -> dict[str, frozenset[str]]:
-        """Map the spelling of an alias or systematic name to what it may stand for."""
         found: dict[str, set[str]] = {}
         for alias, genes in self.systematic.items():
             found.setdefault(spelling(alias), set()).update(genes)

@@ -124,7 +124,6 @@ def curve_difference(a: Tensor, delta: Tensor, rows: int | Tensor, curve: str, *
 def _with_secant(
     a: Tensor, delta: Tensor, rows: int | Tensor, curve: str, parameters: tuple[Any, ...], change: Tensor
 ) -> Tensor:
-    """Return the difference of a function with the gradient of attribution mode."""
     base, d, change = beside(a.detach(), rows), paired(delta, rows), paired(change, rows)
     if curve == "norm":
         c, _, r = _norm_of_base(base, *parameters)
@@ -135,7 +134,6 @@ def _with_secant(
 
 
 def _wide(a: Tensor, delta: Tensor) -> torch.dtype:
-    """Return the type in which a difference is computed: single precision or better."""
     return torch.promote_types(torch.promote_types(a.dtype, delta.dtype), torch.float32)
 
 

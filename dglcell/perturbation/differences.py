@@ -95,7 +95,6 @@ class NodeMask:
         return base_MH, received(kept, base_MH, sums_MBH, listed=self.lists_lost)
 
     def _few_lost(self, relation: Relation, states: DifferenceStates) -> tuple[Tensor, Tensor] | None:
-        """Return the lost sources by strain, where no state differs yet and they are few; else None."""
         slots = self.kept[relation[0]].slots
         if states.delta is not None or slots is None or not 0 < FEWER * slots[0].shape[1] <= states.base_NH.shape[1]:
             return None
@@ -242,7 +241,6 @@ class Difference(NodeMask):
         return own_KH, all_MB.flatten()[targets.keys].unsqueeze(1)
 
     def _senders(self, node_type: str, states: DifferenceStates) -> RowIndex:
-        """Return the pairs that send something other than the base: different, lost and weakened ones."""
         changed = self.kept[node_type].changed
         return changed if states.index is None else union([states.index, changed])
 

@@ -38,9 +38,6 @@ class GenotypeBatch(Targets):
         Args:
             strains: the deleted genes of each; or, for strains that are not all deletions, gene → activity.
             num_genes: number of genes of the cell graph; None where it is unknown.
-
-        Raises:
-            GenotypeError: a gene is no index of one, or what is left of it is no activity.
         """
         genes = [[*strain] if isinstance(strain, Mapping) else strain for strain in strains]
         left = None

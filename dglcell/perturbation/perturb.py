@@ -150,7 +150,6 @@ class PerturbedCell:
     def _attributed(
         self, attribution: Attribution, relation: Relation, states: States, found: States, reduce: str
     ) -> States:
-        """Note what is received, so that the messages that are lost are known."""
         engine = self.engine
         assert isinstance(engine, NodeMask)
         assert isinstance(found, DifferenceStates)
@@ -213,10 +212,6 @@ def perturb(
         choices: what ``auto`` stands for, and how ``node_mask`` and ``difference`` compute rows; the device's defaults
             where None.
         kept_pass: what ``node_mask`` and ``difference`` computed of the base for earlier batches.
-
-    Raises:
-        ConfigError: the strategy is unknown, or has no single edges, and strains change some.
-        MissingDependencyError: this DGL build lacks the device, and the strategy needs it.
     """
     if strategy not in (known := ("auto", *STRATEGIES)):
         do = did_you_mean(strategy, known)

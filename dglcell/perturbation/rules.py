@@ -169,7 +169,6 @@ def joined(how: Callable[..., Any], parts: Sequence[Any], dim: int) -> Any:
 
 
 def _difference(x: PerturbedTensor, like: PerturbedTensor) -> Tensor:
-    """Return the differences of ``x``, zeros where it has none."""
     if x.delta is not None:
         return x.delta
     known = like.delta
@@ -221,7 +220,6 @@ def _matmul(x: Any, y: Any) -> PerturbedTensor:
 
 
 def _product(times: Callable[[Tensor, Tensor], Tensor], x: PerturbedTensor, y: PerturbedTensor) -> PerturbedTensor:
-    """Apply a bilinear function to two perturbed tensors."""
     base = times(x.base, y.base)
     if x.delta is None and y.delta is None:
         return PerturbedTensor(base, None, x.rows)
@@ -249,7 +247,6 @@ each a sum over all rows."""
 
 
 def _by_parts(x: Tensor, weight: Tensor, rows: Any) -> Tensor:
-    """Return ``x`` times the transposed weight."""
     least = LEAST_ROWS.get(x.device.type)
     if least is None or isinstance(rows, Tensor) or x.dim() != 2 or len(x) < least:
         return F.linear(x, weight)
@@ -260,7 +257,6 @@ def _by_parts(x: Tensor, weight: Tensor, rows: Any) -> Tensor:
 
 
 def _einsum(equation: str, x: PerturbedTensor, *tensors: Tensor) -> PerturbedTensor:
-    """Apply an einsum that is linear in its first operand, the only perturbed one."""
     delta = x.delta
     if delta is not None:
         delta = torch.einsum(equation, delta, *(tensor.to(delta.dtype) for tensor in tensors))
@@ -268,7 +264,6 @@ def _einsum(equation: str, x: PerturbedTensor, *tensors: Tensor) -> PerturbedTen
 
 
 def _where(covariate: Tensor, x: Any, y: Any) -> PerturbedTensor:
-    """Choose by a covariate that no strain changes."""
     known = [one for one in (x, y) if isinstance(one, PerturbedTensor)]
     like = next((one for one in known if one.delta is not None), known[0])
     base_x, base_y = (one.base if isinstance(one, PerturbedTensor) else one for one in (x, y))
@@ -290,7 +285,6 @@ def _dropout(x: PerturbedTensor, p: float = 0.5, training: bool = True, inplace:
 
 
 def _curve(x: PerturbedTensor, name: str, *parameters: Any) -> Tensor | None:
-    """Return the difference of a function of ``CURVES``; None where ``x`` has none."""
     return None if x.delta is None else curve_difference(x.base, x.delta, x.rows, name, *parameters)
 
 
@@ -327,7 +321,6 @@ def _softmax(x: PerturbedTensor, dim: int, *args: Any, **kwargs: Any) -> Perturb
 
 
 def _by_float64(func: Callable[..., Any], *args: Any, **kwargs: Any) -> PerturbedTensor:
-    """Apply a function of rows without a rule of its own; see the module's docstring."""
     values = [*args, *kwargs.values()]
     known = [x for x in values if isinstance(x, PerturbedTensor)]
     like = next((x for x in known if x.delta is not None), known[0])

@@ -300,7 +300,6 @@ class DifferenceStates(States):
         starts: Tensor,
         number: int,
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the results of ranges of nodes, each with all its pairs."""
         n = len(starts)
         work = starts + torch.arange(n, device=starts.device)
         cuts = torch.arange(0, number + n, rows_in_block(starts.device), device=starts.device)
@@ -387,8 +386,6 @@ def rows_in_block(device: torch.device) -> int:
 
 
 class _Body:
-    """Compute one block: the sum of the addends, from the rows of their distinct arguments."""
-
     def __init__(self, addends: Sequence[Addend], states: Sequence[DifferenceStates], compiled: bool) -> None:
         position = {id(state): i for i, state in enumerate(states)}
         self.steps: list[tuple[RowFunction | None, list[int]]] = [
@@ -430,7 +427,6 @@ def _sum_up(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _joined(blocks: Sequence[Tensor]) -> Tensor:
-    """Join all blocks; a single one is not copied."""
     return torch.cat(list(blocks)) if len(blocks) > 1 else blocks[0]
 
 

@@ -57,12 +57,6 @@ def named(edges: Edges, genes: Vocabulary = GENES) -> set[tuple[str, str]]:
     return set(pairs)
 
 
-def weights(edges: Edges) -> dict[tuple[str, str], float]:
-    assert edges.weight is not None
-    pairs = [(GENES.names[a], GENES.names[b]) for a, b in zip(edges.src, edges.dst, strict=True)]
-    return dict(zip(pairs, edges.weight.tolist(), strict=True))
-
-
 def test_undirected_pairs_go_both_ways_and_repeats_merge(write: Write) -> None:
     path = write("n.csv", "a,b\nYA,YB\nYB,YA\nYA,YB\nYC,YC\n")
     edges, provenance = relations(path)
@@ -109,16 +103,11 @@ def test_prefix_and_aliases(write: Write) -> None:
     assert named(edges) == {("YA", "YB"), ("YB", "YA")}, "a name of the vocabulary stands for itself"
 
 
-def test_weight_thresholds_and_edge_weights(write: Write) -> None:
+def test_weights_choose_rows(write: Write) -> None:
     path = write("n.csv", "a,b,w\nYA,YB,0.5\nYB,YA,0.9\nYC,YD,-2\nYA,YA,7\n")
-    unweighted = relations(path, weight="w", min_weight=0.6)[0]["net"]
-    assert named(unweighted) == {("YA", "YB"), ("YB", "YA"), ("YA", "YA")}
-    assert unweighted.weight is None
-    every = weights(relations(path, weight="w", use_weights=True, self_loops=True)[0]["net"])
-    assert every == {
-        ("YA", "YB"): pytest.approx(0.9), ("YB", "YA"): pytest.approx(0.9), ("YC", "YD"): -2, ("YD", "YC"): -2,
-        ("YA", "YA"): 7, ("YB", "YB"): 1, ("YC", "YC"): 1, ("YD", "YD"): 1,
-    }  # fmt: skip
+    chosen = relations(path, weight="w", min_weight=0.6)[0]["net"]
+    assert named(chosen) == {("YA", "YB"), ("YB", "YA"), ("YA", "YA")}
+    assert chosen.weight is None
 
 
 def test_channels_are_relations_of_what_exceeds_zero_or_the_threshold(write: Write) -> None:
@@ -129,8 +118,8 @@ def test_channels_are_relations_of_what_exceeds_zero_or_the_threshold(write: Wri
         "net_fusion": {("YC", "YD")},
         "net_database": {("YA", "YB"), ("YC", "YD")},
     }
-    high = relations(path, channels=["database"], min_weight=900, use_weights=True)[0]["net_database"]
-    assert weights(high) == {("YA", "YB"): 900, ("YB", "YA"): 900}
+    high = relations(path, channels=["database"], min_weight=900)[0]["net_database"]
+    assert named(high) == {("YA", "YB"), ("YB", "YA")}
 
 
 def test_unknown_and_ambiguous_names_are_counted_and_dropped(write: Write) -> None:

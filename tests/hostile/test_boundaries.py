@@ -128,7 +128,7 @@ MODELS: dict[str, tuple[str, str | bytes, str]] = {
     "another extension": ("model.exe", b"MZ", ".exe"),
 }
 
-NETWORK = "cell: {networks: {near: {path: edges.tsv, columns: [a, b], weight: w, use_weights: true}}}\n"
+NETWORK = "cell: {networks: {near: {path: edges.tsv, columns: [a, b], weight: w, min_weight: 0}}}\n"
 EDGES: dict[str, tuple[str | bytes, str]] = {
     "empty": (b"", "edges.tsv"),
     "a header twice": ("a\tb\tb\tw\nx\ty\tz\t1\n", "'b'"),

@@ -226,13 +226,18 @@ def test_graphs_go_out_as_they_came_in() -> None:
     assert again.sha256 == cell.sha256 == dglcell.CellGraph(cell.graph.int()).sha256
     for relation, (src, dst) in random_edges().items():
         assert [x.tolist() for x in cell.graph.edges(etype=relation)] == [src.tolist(), dst.tolist()]
-    pytest.importorskip("torch_geometric")
-    data = cell.to_pyg()
-    assert torch.equal(data["item"].x, cell.ndata["item"]["x"])
-    assert data["user"].names == [*cell.vocabularies["user"].names]
-    assert "edge_weight" not in data[HAS]
+    pyg = pytest.importorskip("torch_geometric.data")
+    data = pyg.HeteroData()
+    for node_type, number in cell.num_nodes.items():
+        data[node_type].num_nodes, data[node_type].names = number, [*cell.vocabularies[node_type].names]
+    for relation, (src, dst, weight) in cell.edge_tensors().items():
+        data[relation].edge_index = torch.stack([src, dst])
+        if weight is not None:
+            data[relation].edge_weight = weight
+    data["item"].x, data[LIKES].day = cell.ndata["item"]["x"], torch.arange(40)
     back = dglcell.CellGraph(data)
     assert back.sha256 == cell.sha256
+    assert torch.equal(back.ndata["item"]["x"], cell.ndata["item"]["x"])
     assert torch.equal(back.edata[LIKES]["day"], torch.arange(40))
     assert dglcell.CellGraph(dgl.rand_graph(5, 9)).num_nodes == {"_N": 5}
 
