@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dglcell.baselines.features import Reactions
+from dglcell.baselines.gaussian import GAUSSIAN_PROCESS
 from dglcell.baselines.kernel_ridge import PAIR_KERNEL, REACTION_KERNEL, STRAIN_KERNEL, KernelBaseline
 from dglcell.baselines.problem import MORE, SIMULATED, Baseline, Family, Problem
 from dglcell.baselines.simple import ADDITIVE, BOUND, FBA, MINIMUM_OF_CURVES, MULTIPLICATIVE, SAME_STRAIN, TRAINING_MEAN
@@ -44,6 +45,7 @@ ALL_BASELINES: dict[str, Family] = {
     "minimum of curves": MINIMUM_OF_CURVES,
     "same strain in other media": SAME_STRAIN,
     "kernel ridge over strains": STRAIN_KERNEL,
+    "Gaussian process": GAUSSIAN_PROCESS,
     "boosted trees": TREES,
     "FBA": FBA,
 }

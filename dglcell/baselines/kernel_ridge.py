@@ -431,7 +431,8 @@ def fit_strain_kernels(problem: Problem) -> Iterator[StrainKernelRidge]:
         yield from model.exact(strains, y, PENALTIES) if exact else model.spanned(among, strains, y, PENALTIES)
 
 
-def _nothing_more(problem: Problem) -> str | None:
+def needs_more(problem: Problem) -> str | None:
+    """Say what strains lack for a kernel of activities and covariates; None if nothing."""
     strains = problem.train
     if strains.activities is None and not strains.covariates:
         return "needs strains with activities or covariates"
@@ -448,4 +449,4 @@ PAIR_KERNEL = Family(
 REACTION_KERNEL = Family(
     lambda problem: (model for own in (0.1, 0.5) for model in fit_reaction_kernel(problem, own)), no_lost_reaction
 )
-STRAIN_KERNEL = Family(fit_strain_kernels, _nothing_more, MORE)
+STRAIN_KERNEL = Family(fit_strain_kernels, needs_more, MORE)

@@ -234,7 +234,7 @@ def test_baselines_of_activities_and_media_are_kept(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     genotypes = [[number % 12, *([12] if number % 3 == 0 else [])] for number in range(240)]
     strains = strains_of(genotypes, 13)
-    media = covariate_columns({"medium": np.tile(["a", "b"], 120), "dose": draw.random(240)})
+    media = covariate_columns({"medium": np.tile(["a", "b"], 120), "dose": draw.random(240), "hours": draw.random(240)})
     activities = draw.uniform(0.05, 0.95, len(strains.targets)).astype(np.float32)
     strains = strains.with_(activities=activities, columns=media)
     y = draw.random(240)
