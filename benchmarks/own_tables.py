@@ -30,8 +30,8 @@ from dglcell.data.table import CLASSIFICATION
 from dglcell.files.atomic import write_json
 from dglcell.machine import cores, processor_name
 from dglcell.metrics import ENSEMBLE_OF, ResultRow
-from dglcell.new_experiment.cell import Wanted, find_cell
 from dglcell.new_experiment.experiment import write_experiment
+from dglcell.new_experiment.table import Wanted, find_cell
 from dglcell.training.run import train
 
 SPLITS, SMALL = 5, 400

@@ -22,11 +22,9 @@ from dglcell.graph.cell_graph import CellGraph
 from dglcell.machine import check_device
 from dglcell.metrics import ResultRow
 from dglcell.prediction import UNKNOWN
-from dglcell.prediction.columns import GenotypeColumns, Genotypes, GenotypeTable
-from dglcell.prediction.covariates import seen_by
-from dglcell.prediction.intervals import Intervals
+from dglcell.prediction.columns import GenotypeColumns, Genotypes, GenotypeTable, seen_by
 from dglcell.prediction.measured import measured_rows, rows_on
-from dglcell.prediction.predict import predict_table
+from dglcell.prediction.predict import Intervals, predict_table
 from dglcell.prediction.table import PREDICTED_BY
 from dglcell.report.run_files import read_run
 from dglcell.runs import RunDirectory

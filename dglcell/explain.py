@@ -31,7 +31,7 @@ from dglcell.models.terms.scores import CHANGED_GENES
 from dglcell.perturbation.attribution import Attribution, Received, attributing
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.rules import PerturbedTensor
-from dglcell.prediction.covariates import completion_of
+from dglcell.prediction.columns import completion_of
 from dglcell.prediction.predict import batches, predict_rows
 from dglcell.training.checkpoint import Trained
 

@@ -12,8 +12,7 @@ from scipy import sparse
 
 from dglcell.baselines.features import Covariates, Reactions, blocks, refuse_activities
 from dglcell.baselines.problem import ANY, MORE, SIMULATED, Baseline, Family, Problem, each
-from dglcell.data.columns import COMPUTED, COVARIATE, MEDIUM, Column
-from dglcell.data.partition import Keys, strain_keys
+from dglcell.data.columns import COMPUTED, COVARIATE, MEDIUM, Column, Keys
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
 
@@ -119,7 +118,7 @@ class SameStrain(Baseline):
     def _keys(self, strains: Strains) -> Keys:
         """Return a key of each strain, [S], which does not depend on its medium, nor on genes of which all is left."""
         values = {Column(COVARIATE, one.name): one.values(strains) for one in self.others.known}
-        return strain_keys(strains.with_targets(strains.left() < 1).with_(columns=values))
+        return strains.with_targets(strains.left() < 1).with_(columns=values).strain_keys
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
         return self.ridge.predict(strains) + self.deviations(self._keys(strains))

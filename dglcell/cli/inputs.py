@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 import textwrap
 from dataclasses import fields
 from pathlib import Path
@@ -57,11 +56,9 @@ _CONTROLS = "names in the place of a gene that stand for no deletion, as those o
     argument("--covariates", nargs="*", metavar="COLUMN", help=_COVARIATES),
     argument("--aliases", metavar="FILE", help="table of other names of genes, such as common ones"),
     _words("--na-values", "WORD", _ABSENT),
-    argument("--keep-blank", action="store_true", help="rows with a blank gene are no faults, however few they are"),
     _words("--ignore", "NAME", _CONTROLS),
-    argument("--average", action="store_true", help="rows of the same strain are replicates, however much they differ"),
     argument("--write-clean", type=Path, metavar="FILE", help="write a copy without faults, and read that"),
-    argument("--fetch", action="store_true", help="download missing files of the cell graph without asking"),
+    argument("--fetch", action="store_true", help="download missing files of the cell graph"),
     OVERWRITE,
     RAW,
 )
@@ -70,30 +67,20 @@ def init(options: argparse.Namespace) -> None:
 
       dglcell init mine --table strains.csv --cell textbook
       dglcell init collins --screen collins2007 --split gene_disjoint
-    Without a table or a screen, the command asks for them. It reads the strains, compares them with the cell graph,
-    chooses settings, and writes the reason for each above it. Columns of activities, media, covariates, alleles and
-    guides are found by their names. Genes may have other names than systematic ones. All faults of the table are listed
-    by line. With --write-clean FILE, a copy without them is written, and the experiment reads the copy.
+    The command reads the strains, compares them with the cell graph, chooses settings, and writes the reason for each
+    above it. Columns of activities, media, covariates, alleles and guides are found by their names. Genes may have
+    other names than systematic ones. All faults of the table are listed by line. With --write-clean FILE, a copy
+    without them is written, and the experiment reads the copy.
     """
-    from dglcell.new_experiment.cell import Wanted
-    from dglcell.new_experiment.experiment import ask, write_experiment
+    from dglcell.new_experiment.experiment import write_experiment
+    from dglcell.new_experiment.table import Wanted
 
     file = options.file.with_name(options.file.name.removesuffix(".yaml") + ".yaml")
     check_outputs(options, file, options.write_clean)
-
-    def confirm(question: str) -> bool:
-        if options.fetch:
-            print(question.partition(" Download?")[0], file=sys.stderr)
-        return options.fetch or input(question).strip().lower() in ("", "y", "yes")
-
-    can_ask = sys.stdin.isatty()
-    given = {one.name: getattr(options, one.name) for one in fields(Wanted) if one.name != "confirm"}
-    wanted = Wanted(**{**given, "file": file, "confirm": confirm if options.fetch or can_ask else None})
-    if wanted.table is None and wanted.screen is None:
-        if not can_ask:
-            raise ConfigError("which strains?", expected="`--table FILE` or `--screen NAME`")
-        wanted = ask(wanted, input)
-    said = write_experiment(wanted)
+    if options.table is None and options.screen is None:
+        raise ConfigError("which strains?", expected="`--table FILE` or `--screen NAME`")
+    given = {one.name: getattr(options, one.name) for one in fields(Wanted)}
+    said = write_experiment(Wanted(**{**given, "file": file}))
     if not options.quiet:
         print(f"{said}\n\n{file} is written. Train with `dglcell train {shlex.quote(str(file))}`.")
 
@@ -102,7 +89,7 @@ def init(options: argparse.Namespace) -> None:
 def data_build(options: argparse.Namespace) -> None:
     """Build the store of an experiment."""
     config = load(options)
-    from dglcell.data.report import describe_store
+    from dglcell.data.store import describe_store
     from dglcell.training.prepare import build
 
     print(describe_store(build(config, options.command, overwrite=options.overwrite)))
@@ -115,8 +102,7 @@ def data_build(options: argparse.Namespace) -> None:
 )
 def data_stats(options: argparse.Namespace) -> None:
     """Describe a store: phenotypes, deletions, genes, provenance."""
-    from dglcell.data.report import format_stats
-    from dglcell.data.store import Store, verify_store
+    from dglcell.data.store import Store, format_stats, verify_store
 
     if not options.verify:
         print(format_stats(Store(options.store)))

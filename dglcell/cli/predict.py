@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dglcell.data.strains import Strains
     from dglcell.graph.vocabulary import Vocabulary
     from dglcell.machine import Ranks
-    from dglcell.prediction.intervals import Intervals
+    from dglcell.prediction.predict import Intervals
 
 _GENES = "genes of the design, one name a line (default: all of the model)"
 _ACTIVITY = "what is left of each gene of the design, e.g. 0.1,0.3 (default: nothing)"
@@ -138,7 +138,7 @@ def predict(options: argparse.Namespace) -> None:
         raise ConfigError("several processes share no table or file, but a folder of parts", got=ranks.name, do=do)
     from dglcell.api import load
     from dglcell.machine import check_device, threads
-    from dglcell.prediction.intervals import Intervals
+    from dglcell.prediction.predict import Intervals
 
     device = options.device
     check_device(device)
@@ -343,7 +343,7 @@ def _strains(options: argparse.Namespace, table: Path | None, predictor: Predict
 
 def genes_in(text: str, genes: Vocabulary) -> list[str]:
     """Return the genes of a strain, between which are blanks, semicolons or commas; a known name may have commas."""
-    from dglcell.data.changes import split_activity
+    from dglcell.data.table import split_activity
 
     found = []
     for word in text.replace(";", " ").split():

@@ -1,10 +1,10 @@
-"""Define columns of strains: what they are, what they may hold, their hashes, and where data came from."""
+"""Define columns of strains: what they are, what they may hold, their hashes and keys, and where data came from."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -53,23 +53,12 @@ class Column(NamedTuple):
 
 
 def columns_of(**kinds: Mapping[str, Array]) -> dict[Column, Array]:
-    """Return columns by kind and name, in the order of a store.
-
-    Args:
-        kinds: kind → name → [S] values.
-    """
+    """Return columns from kind → name → [S] values, in the order of a store."""
     return {Column(kind, name): values for kind in MEASURED for name, values in kinds.get(kind, {}).items()}
 
 
 def covariate_columns(covariates: Mapping[str, ArrayLike]) -> dict[Column, NDArray[np.float32]]:
-    """Return columns of covariates from their values, in the order of their names.
-
-    Args:
-        covariates: name → [S] numbers, or texts, whose distinct values become categories.
-
-    Raises:
-        DataError: a value is missing, a number is not finite, or a text is empty.
-    """
+    """Return columns, sorted, from covariate → [S] numbers, or texts, whose distinct values become categories."""
     columns = {}
     for name, given in sorted(covariates.items()):
         values, categories = np.asarray(given), tuple[str, ...]()
@@ -113,11 +102,7 @@ LONGEST_NAME = 200
 
 @functools.lru_cache(maxsize=16)
 def check_names(what: str, names: tuple[str, ...]) -> None:
-    """Refuse names of a ``what`` that a reader cannot see or tell apart.
-
-    Raises:
-        DataError: a name is empty or too long, begins or ends with a blank, or has an invisible character.
-    """
+    """Refuse names of a ``what`` that a reader cannot see or tell apart."""
     for name in names:
         if not name.isprintable() or name != name.strip() or not 0 < len(name) <= LONGEST_NAME:
             expected = f"1 to {LONGEST_NAME} visible letters, without blanks around them"
@@ -126,10 +111,7 @@ def check_names(what: str, names: tuple[str, ...]) -> None:
 
 
 def stored_numbers(values: ArrayLike) -> NDArray[np.float32]:
-    """Return a column as a store keeps it, in float32; a number beyond float32 becomes infinite.
-
-    Missing values have one bit pattern, so that equal content has an equal hash.
-    """
+    """Return a column as a store keeps it, in float32 with one NaN; what is beyond float32 is infinite."""
     with np.errstate(over="ignore"):
         kept = np.array(values, "<f4")
     kept[np.isnan(kept)] = np.nan
@@ -156,3 +138,28 @@ def translated(targets: NDArray[np.integer], mapping: NDArray[np.int64]) -> NDAr
     if np.array_equal(mapping, np.arange(len(mapping))):
         return targets
     return mapping.astype(np.int32)[targets]
+
+
+# Keys: nothing draws random numbers. Whatever is shuffled is sorted by a hash of the seed and of names, so that a split
+# does not depend on the order of strains or names, nor on the version of numpy.
+
+Keys = NDArray[np.uint64]
+
+
+def gene_keys(names: Sequence[str]) -> Keys:
+    """Return a key for each name: 64 bits of its sha256, [N]."""
+    digests = b"".join(hashlib.sha256(name.encode()).digest()[:8] for name in names)
+    return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
+
+
+def number_keys(values: NDArray[np.floating]) -> Keys:
+    """Return the bits of each number in float32; −0 has those of 0."""
+    return (values + np.float32(0)).astype("<f4").view("<u4").astype(np.uint64)
+
+
+def shuffled(keys: Keys, seed: int) -> Keys:
+    """Map different keys to different ones in an order that the seed makes random (splitmix64, Steele 2014)."""
+    mixed = keys ^ np.frombuffer(hashlib.sha256(str(seed).encode()).digest()[:8], dtype="<u8")[0]
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))

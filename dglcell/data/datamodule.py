@@ -14,10 +14,7 @@ from dglcell.data.strains import Strains
 
 
 class StrainNumbers(NamedTuple):
-    """A loader yields this tuple: strain numbers on the host, and how many genes they delete in total.
-
-    It is a tuple because loaders pin the tensors of tuples and Lightning converts them.
-    """
+    """A loader yields strain numbers on the host, in a tuple, whose tensors are pinned by loaders."""
 
     strains: Tensor  #: [B] int64
     num_genes: int  #: P
@@ -37,17 +34,13 @@ class _Numbers(Dataset[StrainNumbers]):
 
 
 class StrainDataModule(pl.LightningDataModule):
-    """Offer the parts of a split as loaders of strain numbers.
+    """Offer the parts of a split as loaders of strain numbers; the first epoch begins with its batch ``first_batch``.
 
     Args:
         dataset: all strains, on the host; moved to the device of a rank once.
         parts: part name (``train``, ``validation``, ``test``) → [n] int64 strain numbers.
-        batch_size: B in training, per rank.
-        eval_batch_size: B in evaluation, per rank.
+        batch_size, eval_batch_size: B in training and in evaluation, per rank.
         seed: seed of the training order.
-
-    Attributes:
-        first_batch: the batch that the first epoch begins with, where a run continues in the middle of one.
     """
 
     def __init__(
@@ -90,10 +83,7 @@ class StrainDataModule(pl.LightningDataModule):
         )
 
     def transfer_batch_to_device(self, batch: StrainNumbers, device: torch.device, dataloader_idx: int) -> Strains:
-        """Copy a few kilobytes of strain numbers to the device and gather the strains there.
-
-        Fillers have no labels: so they count for nothing in losses, gradients and metrics.
-        """
+        """Gather the strains on the device; fillers have no labels, so that they count for nothing."""
         if self._resident.device != device:
             self._resident = self.dataset.to(device)
         size = genes_in_batch(len(batch.strains), batch.num_genes, self.dataset.max_deletions, device)
@@ -104,8 +94,5 @@ class StrainDataModule(pl.LightningDataModule):
 
 
 def genes_in_batch(strains: int, genes: int, max_deletions: int, device: torch.device) -> int:
-    """Return how many entries a batch's genes have.
-
-    On a GPU it is as many as B strains can delete, so that shapes do not change.
-    """
+    """Return how many entries a batch's genes have; on a GPU as many as B strains can, so that shapes do not change."""
     return genes if device.type == "cpu" else strains * max_deletions

@@ -22,21 +22,14 @@ log = logging.getLogger("dglcell")
 def strains_of_cell(
     strains: Strains, vocabulary: Vocabulary, phenotypes: list[str] | None = None, unknown: str = "refuse"
 ) -> Strains:
-    """Map strains onto a cell graph's genes and check them once.
+    """Map strains of a store onto a cell graph's genes, and check them once.
 
     Args:
-        strains: as read from a store.
-        vocabulary: gene vocabulary of the cell graph.
         phenotypes: which columns are predicted; all where None.
         unknown: ``refuse`` strains with genes that the cell graph lacks, or ``drop`` them.
 
     Returns:
-        The strains with genes of the cell graph and a label, in tensors on the host, with the chosen phenotypes and
-        their numbers in the store.
-
-    Raises:
-        GraphError: unknown genes under ``refuse``.
-        DataError: a phenotype that the table lacks, a phenotype without labels, or no strain left.
+        The strains with a label, in tensors on the host, with the chosen phenotypes and their numbers in the store.
     """
     columns = {Column(PHENOTYPE, name): strains.phenotypes[name] for name in _chosen(strains, phenotypes)}
     targets = translated(strains.targets, vocabulary.indices(strains.names))
@@ -84,7 +77,7 @@ def _chosen(strains: Strains, phenotypes: list[str] | None) -> list[str]:
 
 
 class EpochBatches(Sampler[Tensor]):
-    """Yield batches of strain numbers, shuffled anew every epoch.
+    """Yield batches of strain numbers, shuffled anew every ``epoch``; the next pass begins with the batch ``first``.
 
     Every rank gets the same number of batches. In training also as many strains: where they do not divide evenly, the
     first ones of the epoch's order come again as fillers, which are to count for nothing; filler i is written as
@@ -94,12 +87,7 @@ class EpochBatches(Sampler[Tensor]):
     Args:
         strains: [n] int64 strain numbers of the part, on the host.
         batch_size: B on this rank.
-        shuffle: whether the order changes by epoch, with ``seed``.
         rank, world_size: number of this process, and of all.
-
-    Attributes:
-        epoch: the epoch that the next pass belongs to.
-        first: the batch that the next pass begins with; the passes after it are whole.
     """
 
     def __init__(
@@ -132,22 +120,10 @@ class EpochBatches(Sampler[Tensor]):
 
 
 class Normaliser(nn.Module):
-    """Convert phenotypes to normalised units; statistics are buffers and travel with checkpoints.
+    """Convert phenotypes to normalised units, (label − shift) / scale; buffers travel with checkpoints.
 
-    ========  ======================  =====================
-    kind      shift                   scale
-    ========  ======================  =====================
-    standard  mean                    standard deviation
-    none      0                       1
-    logistic  0                       1
-    ========  ======================  =====================
-
-    Under ``logistic`` labels are 0 to 1 and models predict their logits.
-
-    Args:
-        kind: one of ``NORMALISATIONS``.
-        shift: [T] in original units.
-        scale: [T] in original units.
+    Under ``standard`` these are mean and standard deviation of the training labels, [T] each, else 0 and 1. Under
+    ``logistic`` labels are 0 to 1 and models predict their logits.
     """
 
     shift: Tensor
@@ -161,12 +137,7 @@ class Normaliser(nn.Module):
 
     @classmethod
     def fit(cls, labels_ST: Tensor, phenotypes: tuple[str, ...], kind: str = "standard") -> Normaliser:
-        """Compute statistics of the training labels, with NaN left out.
-
-        Raises:
-            DataError: a phenotype has no training label, a single value, a spread that single precision cannot hold,
-                or labels that do not fit ``kind``.
-        """
+        """Compute statistics of the training labels, with NaN left out."""
         shifts, scales = [], []
         for name, column in zip(phenotypes, labels_ST.double().unbind(1), strict=True):
             values = column[~column.isnan()]

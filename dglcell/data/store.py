@@ -6,8 +6,9 @@ import hashlib
 import json
 import shutil
 import struct
+import textwrap
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
@@ -35,7 +36,7 @@ from dglcell.data.columns import (
     target_dtype,
 )
 from dglcell.data.strains import Strains
-from dglcell.errors import DataError, GenotypeError
+from dglcell.errors import DataError, GenotypeError, aligned, count
 from dglcell.files.atomic import atomic_directory, canonical_hash, sha256_file
 from dglcell.files.untrusted import parse_json
 from dglcell.graph.vocabulary import Vocabulary
@@ -98,11 +99,6 @@ class StoreMeta:
         """Return the covariates: name → categories, none where values are numbers."""
         return {label[1]: label[2:] for label, _ in self.columns if label[0] == COVARIATE}
 
-    @property
-    def phenotypes(self) -> tuple[str, ...]:
-        """Return the names of the phenotypes, in order."""
-        return self.of_kind(PHENOTYPE)
-
     def to_bytes(self) -> bytes:
         """Return the record as JSON that ends with a hash of itself."""
         content = json.loads(json.dumps(asdict(self)))
@@ -110,11 +106,7 @@ class StoreMeta:
 
     @classmethod
     def from_bytes(cls, record: bytes, where: str) -> StoreMeta:
-        """Read the record from its bytes, as `to_bytes` writes them; ``where`` names the store in messages.
-
-        Raises:
-            DataError: the record is damaged, or its format is not the one that this version of the package reads.
-        """
+        """Read the record from its bytes, as `to_bytes` writes them; ``where`` names the store in messages."""
         damaged = DataError(f"{where}: its description (record 'meta') is damaged", do=AGAIN)
         try:
             content = parse_json(record)
@@ -147,9 +139,6 @@ def _opened(path: Path) -> Iterator[lmdb.Transaction]:
     """Open the store directory ``path`` for as long as it is read.
 
     LMDB forbids opening a file twice in one process, and using an environment across a fork; so none stays open.
-
-    Raises:
-        DataError: there is no store, or its file is cut short, damaged or not an LMDB file.
     """
     file = path / DATA_FILE
     if not file.is_file():
@@ -176,15 +165,9 @@ def _opened(path: Path) -> Iterator[lmdb.Transaction]:
 
 
 class Store:
-    """Hold a store that was opened for reading.
+    """Hold a store that was opened for reading: its ``path``, and in ``meta`` what it holds and where it came from.
 
     Cheap to make, to pickle and to carry over a fork: the file is open only while it is read.
-
-    Args:
-        path: the store's directory.
-
-    Attributes:
-        meta: what the store holds and where it came from.
 
     Raises:
         DataError: no store is there, or its file is cut short, damaged or of another format.
@@ -209,11 +192,7 @@ class Store:
         return (self.path / DATA_FILE).stat().st_size
 
     def read(self) -> Strains:
-        """Read all strains, and check each column by its hash.
-
-        Raises:
-            DataError: a column is damaged, or the store was built anew.
-        """
+        """Read all strains, and check each column by its hash."""
         meta = self.meta
         with _opened(self.path) as transaction:
             if self._read_meta(transaction).sha256 != self.sha256:
@@ -253,9 +232,6 @@ def verify_store(path: Path) -> Store:
     """Open a store, and verify that its every byte is what was written.
 
     The hash of the whole file comes first: LMDB trusts what it reads.
-
-    Raises:
-        DataError: something differs; the message names it.
     """
     recorded, file = path / HASH_FILE, path / DATA_FILE
     if file.is_file():
@@ -281,13 +257,8 @@ MOST_TARGETS = 255
 def build_store(strains: Strains, path: str | Path, *, command: str, overwrite: bool = False) -> Store:
     """Write strains as a store at ``path``, and open it; the order of strains and of each one's genes is kept.
 
-    Until the store is whole, and if the process is killed, what was at ``path`` before stays.
-
-    Args:
-        strains: all of them.
-        path: directory of the store to be.
-        command: the command that builds it, for the record.
-        overwrite: replace the store at ``path``.
+    Until the store is whole, and if the process is killed, what was at ``path`` before stays. ``command`` is the one
+    that builds it, for the record.
 
     Raises:
         DataError: a strain or column is unusable, or ``path`` exists; nothing is left behind.
@@ -404,3 +375,63 @@ def _check(strains: Strains, stored: Mapping[tuple[str, ...], NDArray[Any]], nam
     labels = np.stack([*phenotypes.values()])
     expected = f"a value of at least one of {', '.join(phenotypes)}"
     refuse(np.isnan(labels).all(axis=0), "has no label at all", labels[0], expected)
+
+
+# Stores as text for a terminal.
+
+
+def describe_store(store: Store) -> str:
+    """Describe what a store holds and where it came from, from its metadata alone."""
+    meta, source = store.meta, store.meta.provenance
+    phenotypes = (name + (f" [{unit}]" if (unit := meta.units.get(name)) else "") for name in meta.of_kind(PHENOTYPE))
+    entries = [
+        ("store", str(store.path)),
+        ("strains", f"{meta.strains:,} with {meta.deletions:,} deletions over {len(meta.names):,} gene names"),
+        ("phenotypes", ", ".join(phenotypes)),
+        ("p-values", ", ".join(meta.of_kind(P_VALUE))),
+        ("replicate SD", ", ".join(meta.of_kind(SD))),
+        ("replicates", ", ".join(meta.of_kind(REPLICATES))),
+        ("size", f"{store.file_size:,} bytes, {store.file_size / len(store):.1f} a strain"),
+        ("source", source.source + (f": {source.description}" if source.description else "")),
+        ("citation", source.citation),
+        ("licence", source.licence),
+        *(("url", url) for url in source.urls),
+        *(("raw file", f"{name}  sha256 {digest[:12]}…") for name, digest in source.files.items()),
+        ("rows", ", ".join(f"{what.replace('_', ' ')} {count:,}" for what, count in source.counts.items())),
+        ("parameters", ", ".join(f"{key}={value}" for key, value in source.parameters.items())),
+        ("built", f"{meta.created} by dglcell {meta.version}"),
+        ("command", meta.command),
+        ("sha256", meta.sha256),
+    ]
+    return _entries(entries)
+
+
+def format_stats(store: Store) -> str:
+    """Format `describe_store`, and labels, numbers of deletions and genes over all strains of the store."""
+    import pandas as pd
+
+    table = store.read()
+    labels = pd.DataFrame(table.phenotypes).astype(np.float64)  # sums over millions of strains need more than float32
+    spread = labels.describe().T
+    spread["std"] = labels.std(ddof=0)
+    measured = [
+        (name, f"{number:,.0f}", *("n/a" if np.isnan(value) else f"{value:.4g}" for value in others))
+        for name, number, *others in spread.itertuples()
+    ]
+    header = "phenotype", "measured", "mean", "SD", "min", "25 %", "median", "75 %", "max"
+    replicates = ", ".join(
+        f"{name}: {count(int((numbers > 1).sum()), 'strain')} with 2 to {numbers.max():.0f} measurements"
+        for name, numbers in table.of_kind(REPLICATES).items()
+        if (numbers > 1).any()
+    )
+    numbers = zip(*np.unique(table.num_deletions, return_counts=True), strict=True)
+    deletions = ", ".join(f"{strains:,} with {number}" for number, strains in numbers)
+    deleted = f"{len(np.unique(table.targets)):,} of {len(table.names):,} names are deleted in some strain"
+    lines = "\n".join(line.rstrip() for line in aligned([header, *measured], (0,)))
+    extra = [("replicates", replicates), ("deletions", deletions), ("genes", deleted)]
+    return "\n\n".join([describe_store(store), lines, _entries(extra)])
+
+
+def _entries(entries: Iterable[tuple[str, str]]) -> str:
+    wrap = textwrap.TextWrapper(80, subsequent_indent=" " * 14, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(wrap.fill(f"{label:<13} {text}") for label, text in entries if text)

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dglcell.checks import AN_ACTIVITY, no_activities
-from dglcell.data.changes import activity_columns, gene_columns, list_genotypes, read_changes
 from dglcell.data.columns import (
     ACTIVITIES,
     BLOCKED,
@@ -28,18 +27,31 @@ from dglcell.data.columns import (
     TARGETS,
     Array,
     Column,
+    Keys,
     Provenance,
     check_names,
     columns_of,
     content_hash,
     covariate_columns,
+    gene_keys,
     hashes,
+    number_keys,
+    shuffled,
     stored_numbers,
     target_dtype,
     translated,
 )
-from dglcell.data.table import CLASSIFICATION, REGRESSION, IssuesError, Rows, check_columns, numbers_of
-from dglcell.errors import DataError, GenotypeError, listing
+from dglcell.data.table import (
+    CLASSIFICATION,
+    REGRESSION,
+    IssuesError,
+    Rows,
+    activity_columns,
+    gene_columns,
+    numbers_of,
+    read_changes,
+)
+from dglcell.errors import DataError, GenotypeError, did_you_mean, listing
 from dglcell.graph.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -89,20 +101,15 @@ class Strains:
         if len(targets) and not 0 <= (least := targets.min()) <= (most := targets.max()) < len(self.names):
             got, expected = f"{least} … {most}", f"0 … {len(self.names) - 1}"
             raise DataError("strains: targets outside their names", got=got, expected=expected)
-        if self.activities is not None and len(self.activities) != len(targets):
-            raise DataError(
-                "strains: activities do not fit the targets", got=len(self.activities), expected=len(targets)
-            )
-        for column, values in self.columns.items():
-            if len(values) != len(self):
-                what = f"strains: column '{column.name}' has the wrong length"
-                raise DataError(what, got=len(values), expected=len(self))
-        if self.activities is not None and (wrong := no_activities(self.activities)).any():
-            place = int(np.argmax(wrong))
+        lengths = {f"column '{column.name}'": (len(of), len(self)) for column, of in self.columns.items()}
+        lengths["activities"] = len(self.left()), len(targets)
+        for what, (got, expected) in lengths.items():
+            if got != expected:
+                raise DataError(f"strains: {what} has the wrong length", got=got, expected=expected)
+        for place in np.flatnonzero(no_activities(self.left()))[:1]:
             raise GenotypeError(
-                f"strain {int(np.searchsorted(offsets, place, side='right')) - 1}: the activity of gene "
-                f"'{self.names[targets[place]]}' is no amount",
-                got=float(self.activities[place]),
+                f"strain {self.owners[place]}: the activity of gene '{self.names[targets[place]]}' is no amount",
+                got=float(self.left()[place]),
                 expected=AN_ACTIVITY,
                 do="leave a gene out that the strain does not change",
             )
@@ -156,8 +163,7 @@ class Strains:
             for number, gene in unknown:
                 raise GenotypeError(f"strain {number}: unknown gene '{gene}'{cell.genes.suggestion(gene)}")
         columns = {**_label_columns(phenotypes or {}), **covariate_columns(covariates or {})}
-        flat = np.array([*chain.from_iterable(genotypes)], dtype=object)
-        names, targets = np.unique(flat, return_inverse=True)
+        names, targets = np.unique(np.array([*chain.from_iterable(genotypes)], dtype=object), return_inverse=True)
         offsets = np.cumsum([0, *map(len, genotypes)], dtype=np.int64)
         return cls(tuple(names), targets.astype(np.int32), offsets, columns, dict(units or {}), activities=activities)
 
@@ -197,11 +203,14 @@ class Strains:
             GenotypeError: there is no gene column, the cell lacks a gene, or an activity is no amount.
         """
         header, place = [str(name) for name in frame.columns], "the DataFrame"
-        check_columns(header, [*phenotypes, *covariates])
-        columns = _label_columns(numbers_of(frame, phenotypes))
-        columns |= covariate_columns({name: frame[name].to_numpy() for name in covariates})
         chosen = gene_columns(header, place) if genes is None else genes
         amounts = activity_columns(header, chosen, place) if activities is None else activities
+        for name in (*phenotypes, *covariates, *chosen, *amounts):
+            if name not in header:
+                what, do = f"{place} has no column '{name}'", did_you_mean(name, header)
+                raise DataError(what, expected=f"among {listing(header)}", do=do)
+        columns = _label_columns(numbers_of(frame, phenotypes))
+        columns |= covariate_columns({name: frame[name].to_numpy() for name in covariates})
         rows = Rows.of_frame(frame, [*chosen, *amounts])
         changes = read_changes(rows, chosen, amounts, known=None if cell is None else cell.genes, may_be_empty=True)
         if issues := [*changes.issues, *([] if cell is None else changes.unknown_issues(cell.genes))]:
@@ -266,8 +275,7 @@ class Strains:
         """Return the changes of each strain as `from_names` takes them: a list of deleted genes, or gene → activity."""
         if self.activities is None:
             return self.genotypes
-        ends = itertools.pairwise(self.offsets)
-        left = [self.activities[first:last].tolist() for first, last in ends]
+        left = [self.activities[first:last].tolist() for first, last in itertools.pairwise(self.offsets)]
         return [dict(zip(genes, of, strict=True)) for genes, of in zip(self.genotypes, left, strict=True)]
 
     @property
@@ -305,6 +313,29 @@ class Strains:
         totals = np.zeros(len(values) + 1, values.dtype if values.dtype.kind == "u" else np.int64)
         np.cumsum(values, out=totals[1:])
         return np.diff(totals[self.offsets])
+
+    @property
+    def gene_set_keys(self) -> Keys:
+        """Return a key of each strain's gene set, [S], that does not depend on the order of its genes.
+
+        A sum of hashes modulo 2^64: equal sets have equal keys; different ones collide with a chance of about
+        1e-5 in 20 million strains, and would then share a part.
+        """
+        return self.total(gene_keys(self.names)[self.targets])
+
+    @property
+    def strain_keys(self) -> Keys:
+        """Return a key of each strain, [S], equal where genes, their activities and all covariates are.
+
+        They are keys of gene sets where strains have neither activities nor covariates.
+        """
+        keys = self.gene_set_keys
+        if self.activities is not None:
+            of_targets = gene_keys(self.names)[self.targets] ^ number_keys(self.activities)
+            keys = keys + self.total(shuffled(of_targets, 0))
+        for name, values in self.of_kind(COVARIATE).items():
+            keys = shuffled(keys ^ gene_keys([name])[0], 0) + number_keys(values)
+        return keys
 
     def pairs(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return every pair of genes of every strain: the strains, and the two genes."""
@@ -344,43 +375,30 @@ class Strains:
         return tuple(name for name in self.covariates if name in made)
 
     def shown(self, covariate: str) -> NDArray[Any]:
-        """Return the values of a covariate, [S]: numbers, or texts.
-
-        Raises:
-            KeyError: the strains have no such covariate.
-        """
-        column = Column(COVARIATE, covariate, self.covariates[covariate])
-        values = self.columns[column]
-        return np.array(column.categories)[values.astype(np.int64)] if column.categories else values
+        """Return the values of a covariate, [S]: numbers, or texts."""
+        categories, values = self.covariates[covariate], self.of_kind(COVARIATE)[covariate]
+        return np.array(categories)[values.astype(np.int64)] if categories else values
 
     def with_covariates(self, seen: Mapping[str, Sequence[str]]) -> Self:
-        """Return the record with a column ``SEEN``, the covariates that a model sees, in its order.
-
-        Args:
-            seen: name → categories, none where values are numbers.
-
-        Raises:
-            DataError: strains do not have such a covariate, or a category of it that the model does not know.
-        """
+        """Return the record with a column ``SEEN``, the covariates that a model sees: name → categories."""
         if not seen:
             return self
-        known = {column.name: (column, values) for column, values in self.columns.items() if column.kind == COVARIATE}
-        found = []
+        own, values_of, found = self.covariates, self.of_kind(COVARIATE), []
         for name, categories in seen.items():
-            column, values = known.get(name, (Column(COVARIATE), None))
-            if values is None or bool(categories) != bool(column.categories):
+            if name not in own or bool(categories) != bool(own[name]):
                 expected = f"a column '{name}' of {'texts' if categories else 'numbers'}"
                 raise DataError(
                     f"strains lack the covariate '{name}', which the model sees",
-                    got=listing(self.covariates) or "strains without covariates",
+                    got=listing(own) or "strains without covariates",
                     expected=expected + (f", each {listing(categories)}" if categories else ""),
                 )
-            used = {column.categories[i] for i in np.unique(values).astype(int) if i >= 0} if categories else {}
+            values = values_of[name]
+            used = {own[name][i] for i in np.unique(values).astype(int) if i >= 0} if categories else {}
             if unknown := sorted({*used} - {*categories}):
                 what = f"covariate '{name}' has a value that the model was not made for"
                 raise DataError(what, got=listing(unknown), expected=f"among {listing(categories)}")
             # The value −1 means an unknown category, and stays −1.
-            codes = np.array([*(categories.index(c) if c in categories else -1 for c in column.categories), -1])
+            codes = np.array([*(categories.index(c) if c in categories else -1 for c in own[name]), -1])
             found.append(codes[values.astype(np.int64)] if categories else values)
         stacked = np.stack(found, axis=1).astype(np.float32)
         return self.with_(columns={**self.columns, Column(SEEN): stacked})
@@ -398,12 +416,10 @@ class Strains:
         )
 
     def take(self, rows: Array, size: int | None = None) -> Self:
-        """Return the strains at ``rows``, in that order; with ``size``, tensors are gathered without synchronisation.
+        """Return the strains at ``rows``, [B] integers on the same device, in that order.
 
-        Args:
-            rows: [B] integers, on the same device.
-            size: P, their deletions in total, or more, which are filled up. The host knows it, so that the device need
-                not be asked.
+        Tensors are gathered without synchronisation if the host knows ``size``: P, their deletions in total, or more,
+        which are filled up.
         """
         counts = self.offsets[rows + 1] - self.offsets[rows]
         if isinstance(self.targets, np.ndarray):
@@ -442,11 +458,10 @@ class Strains:
 
     def map(self, function: Callable[[Array], Array]) -> Self:
         """Return the record with ``function`` applied to each array; it must keep the array's length."""
-        columns = {column: function(values) for column, values in self.columns.items()}
         made = self.with_(
             targets=function(self.targets),
             offsets=function(self.offsets),
-            columns=columns,
+            columns={column: function(values) for column, values in self.columns.items()},
             activities=None if self.activities is None else function(self.activities),
         )
         made.__dict__["max_deletions"] = self.max_deletions
@@ -483,11 +498,19 @@ class Strains:
 
     @property
     def sha256(self) -> str:
-        """Return the hash of the content, equal to that of these strains' store and independent of the order of
-        ``names``.
-        """
+        """Return the hash of the content, that of these strains' store, whatever the order of ``names``."""
         units = {name: self.units.get(name, "") for name in self.phenotypes}
         return content_hash(Vocabulary.of(self.names).sha256, units, hashes(self.stored()))
+
+
+def list_genotypes(strains: Iterable[Iterable[str]]) -> list[list[str]]:
+    """Return the deleted genes of each strain, as lists."""
+    genotypes = list(strains)
+    for strain in genotypes:
+        if isinstance(strain, str):
+            what, do = "a strain is a list of genes", "give a list of lists, or a DataFrame"
+            raise GenotypeError(what, got=repr(strain), expected=f"e.g. [{strain!r}]", do=do)
+    return [[str(gene) for gene in strain] for strain in genotypes]
 
 
 def _label_columns(phenotypes: Mapping[str, ArrayLike]) -> dict[Column, NDArray[np.float32]]:

@@ -1,39 +1,188 @@
-"""Read a user's table of strains: find its columns, the names in it and its faults in one pass."""
+"""Read what a user gives for an experiment: the cell graph, and the table with its columns, names and faults."""
 
 from __future__ import annotations
 
+import logging
+import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from dglcell.checks import STRONGEST
+from dglcell.config.experiment import Config
+from dglcell.config.published import fetch_all, format_offer, named, needs
+from dglcell.config.read import PACKAGED, load_config
 from dglcell.data.columns import MEDIUM
-from dglcell.data.sources.config import CsvConfig
-from dglcell.data.sources.csv_table import MISMATCH, Measured, find_measured, strain_numbers
-from dglcell.data.sources.text_table import read_rows
-from dglcell.data.table import Issue, IssuesError, Rows, by_text, describe_issues, read_numbers
-from dglcell.errors import ConfigError, DataError, count, listing
-from dglcell.files.atomic import atomic_file, find_raw
+from dglcell.data.sources.config import DECIMALS, CsvConfig, GuideConfig
+from dglcell.data.sources.csv_table import BASES, MISMATCH, Measured, find_measured, strain_numbers
+from dglcell.data.sources.text_table import read_rows, refuse_lost
+from dglcell.data.table import (
+    MISSING,
+    WITHIN_CELL,
+    Issue,
+    IssuesError,
+    Rows,
+    describe_issues,
+    read_numbers,
+    split_activity,
+)
+from dglcell.errors import ConfigError, DataError, GraphError, count, did_you_mean, listing
+from dglcell.files.atomic import atomic_file, find_raw, raw_folder
+from dglcell.graph.catalogue import GENE_SETS, MODELS, add_names, names_of_genes
+from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.model_files import named_aliases
-from dglcell.graph.vocabulary import form_of, way_out
-from dglcell.new_experiment.cell import Wanted, choose_aliases, names_to_fetch, with_catalogue
-from dglcell.new_experiment.columns import ALLELES, about_words, find_columns
-from dglcell.new_experiment.settings import OTHER_CELL
+from dglcell.graph.metabolism import Metabolism, derived_edges
+from dglcell.graph.model_files import FORMATS, SHIPPED, named_aliases
+from dglcell.graph.vocabulary import AliasTable, Vocabulary, form_of, way_out
+from dglcell.published.file import PublishedFile
+
+log = logging.getLogger("dglcell")
+
+DERIVED = ["shares_complex", "isoenzyme", "metabolic_neighbour"]
+
+CELLS = {"yeast": "yeast", "ecoli-core": "textbook", "ecoli": "iJO1366"}
+"""`--cell` takes these names beside those of models and paths: name → cell graph or model."""
+
+EXPECTED = (
+    f"{', '.join(CELLS)}, a metabolic model ({', '.join([*MODELS, *SHIPPED])}), or its file ({', '.join(FORMATS)})"
+)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Hold the options of `dglcell init`, by their names."""
+
+    file: Path  #: to be written
+    table: Path | None = None  #: of strains; None for a screen
+    screen: str | None = None  #: a source that `dglcell data list` names; None for a table
+    cell: str = "yeast"  #: a metabolic model, or a key of `CELLS`
+    split: str = "random"
+    model: str | None = None  #: a key of `BASES`; chosen where None
+    genes: Sequence[str] = ()  #: columns of the table; found by their names where empty
+    phenotypes: Sequence[str] = ()  #: columns; all other columns of numbers where empty
+    activities: Sequence[str] | None = None  #: columns in the order of ``genes``; found by their names where None
+    covariates: Sequence[str] | None = None  #: columns; found by their names where None
+    aliases: str | None = None  #: other names of genes; found where None
+    na_values: Sequence[str] = ()  #: cells that mean "not measured", beside empty ones, NA, N/A and NaN
+    ignore: Sequence[str] = ()  #: names that stand for no deletion; ``*`` stands for any text in them
+    write_clean: Path | None = None  #: where a copy without faults is written, which is then read in place of the table
+    raw: str | None = None  #: folder of raw files, as for `raw_folder`
+    fetch: bool = False  #: whether missing files are downloaded
+    command: str = "dglcell init …"  #: which messages tell the user to repeat
+
+
+def cell_keys(name: str) -> dict[str, Any]:
+    """Return the keys of an experiment's file that give its cell graph."""
+    meant = CELLS.get(name, name)
+    packaged = [path.stem for path in (PACKAGED / "cells").glob("*.yaml")]
+    if meant in packaged:
+        return {"extends": ["base.yaml", f"cells/{meant}.yaml"]}
+    if meant not in {*SHIPPED, *MODELS} and "/" not in meant and not Path(meant).suffix:
+        close = did_you_mean(name, [*CELLS, *SHIPPED, *MODELS, *packaged])
+        raise ConfigError(f"no cell graph is called '{name}'", expected=EXPECTED, do=close)
+    return {"extends": ["base.yaml"], "cell": {"model": meant, "derived": DERIVED}}
+
+
+def find_cell(wanted: Wanted) -> CellGraph:
+    """Build the cell graph; files that it and a screen need are downloaded, if the user asks for it.
+
+    Files that only have names of genes are not downloaded here, but by `_with_catalogue`.
+    """
+    keys, config = cell_keys(wanted.cell), Config()
+    if "cell" in keys:
+        config.cell.model, config.cell.derived = keys["cell"]["model"], DERIVED
+    else:
+        config = load_config(PACKAGED / keys["extends"][-1])
+    config.paths.raw = wanted.raw or config.paths.raw
+    config.data.source.name = wanted.screen or "csv"
+    missing = [file for file in needs(config) if file.downloads and not file.is_here(raw_folder(wanted.raw))]
+    only_names = {source.file.path for source in GENE_SETS.values() if source.names}
+    if any(file.path not in only_names for file in missing):
+        _download(missing, f"`{wanted.screen or wanted.cell}` needs files that are not here", wanted)
+    try:
+        if "cell" in keys:
+            metabolism = Metabolism.read(str(config.cell.model), config.paths.raw)
+            config.cell.derived = [one for one in DERIVED if derived_edges(one, metabolism).size]
+            if empty := [one for one in DERIVED if one not in config.cell.derived]:
+                said = "the model has no pairs of genes for these relations, which are left out: %s"
+                log.warning(said, listing(empty))
+        return build_cell(config.cell, config.paths.raw)
+    except (DataError, GraphError) as error:
+        if Path(wanted.cell).suffix and not Path(wanted.cell).exists():
+            what = f"the file of the metabolic model '{wanted.cell}' is not there"
+            raise ConfigError(what, expected=EXPECTED) from error
+        raise
+
+
+def _download(missing: Sequence[PublishedFile], why: str, wanted: Wanted) -> None:
+    offer, folder = format_offer(missing), raw_folder(wanted.raw)
+    if not wanted.fetch:
+        expected = f"them in '{folder}', or in the folder of `--raw`"
+        do = f"`{wanted.command} --fetch` downloads them and goes on"
+        raise ConfigError(why, got=offer, expected=expected, do=do)
+    log.info("%s: %s, into %s", why, offer, folder)
+    for text in fetch_all(missing, folder):
+        log.info("%s", text)
+
+
+# Other names of genes.
+
+
+def _names_not_here(cell: CellGraph, wanted: Wanted) -> tuple[str, PublishedFile] | None:
+    """Return the gene set of the catalogue that names genes like these, and its file; None where it is here."""
+    listed = names_of_genes(cell.genes)
+    files = [] if listed is None else named(GENE_SETS[listed].file.path)
+    return next(((str(listed), file) for file in files if not file.is_here(raw_folder(wanted.raw))), None)
+
+
+def _names_to_fetch(cell: CellGraph, wanted: Wanted) -> list[str]:
+    """Return advice on how to download the catalogue's names, where they are not here."""
+    lacking = _names_not_here(cell, wanted)
+    if lacking is None:
+        return []
+    return [f"`{wanted.command} --fetch` downloads other names of genes ({format_offer([lacking[1]])})"]
+
+
+def _with_catalogue(cell: CellGraph, unknown: Sequence[str], wanted: Wanted) -> tuple[CellGraph, AliasTable]:
+    """Return the cell graph with the names of the catalogue, which are downloaded if asked for, and these names.
+
+    Genes that the catalogue knows and the cell graph lacks are no mistakes.
+    """
+    if wanted.fetch and (lacking := _names_not_here(cell, wanted)) is not None:
+        why = f"{count(len(unknown), 'name')} ({listing(unknown, 3)}) may be known to `{lacking[0]}`"
+        _download([lacking[1]], why, wanted)
+        cell = cell.with_genes(add_names(cell.genes, [cell.genes.others], wanted.raw)[0])
+    with suppress(DataError):
+        return cell, named_aliases(names_of_genes(cell.genes), wanted.raw)[0]
+    return cell, AliasTable()
+
+
+def _choose_aliases(other: dict[str, str], wanted: Wanted) -> str | None:
+    """Choose the gene set of the catalogue, or the metabolic model, with most of the names that are not systematic."""
+    best, most = None, 0
+    for name in filter(None, (names_of_genes(other.values()), cell_keys(wanted.cell).get("cell", {}).get("model"))):
+        with suppress(DataError, GraphError):
+            table = named_aliases(name, wanted.raw)[0]
+            found, _ = table.resolve(list(other), table.targets, spelled=True)
+            known = sum(gene == meant for gene, meant in zip(found, other.values(), strict=True))
+            best, most = (name, known) if known > most else (best, most)
+    return best
+
+
+# The table.
+
+
+OTHER_CELL = "choose another `--cell`, or give a table of other names of genes with `--aliases FILE`"
 
 ALL_WILD_TYPE = "no column of genes was found, so all rows are the wild type; `--genes COLUMN` names one"
 
-CONTRADICTING = "contradiction"
-"""Issues of this kind are alike, so that a few examples of them say enough."""
-
-SPREAD = 3.0
-"""Standard deviations by which rows of the same genes may differ, estimated by the median deviation."""
-
-NEARLY_ALL, FEW_BLANK = 0.95, 20
-"""Where at least this share of the rows fills all columns of genes, a blank is a fault."""
+FEW_BLANK, MOST_UNEQUAL = 20, 5
+"""Fewer rows with a blank gene than this are pointed out, and so many strains whose rows differ most."""
 
 
 class OwnTable(NamedTuple):
@@ -51,19 +200,19 @@ def read_own_table(wanted: Wanted, cell: CellGraph) -> OwnTable:
     path = find_raw(str(wanted.table), wanted.raw)
     rows = read_rows(path)
     config, notes = find_columns(rows, wanted, cell.genes)
-    if not config.genes:
-        notes.insert(0, ALL_WILD_TYPE)
     aliases = named_aliases(wanted.aliases, wanted.raw)[0]
     found = find_measured(rows, config, aliases, cell.genes)
     if wanted.aliases is None and (unknown := found.changes.unknown(cell.genes)):
-        cell, aliases = with_catalogue(cell, unknown, wanted)
+        cell, aliases = _with_catalogue(cell, unknown, wanted)
         found = find_measured(rows, config, aliases, cell.genes)
     unknown = found.changes.unknown(cell.genes)
     if unknown and len(unknown) == len(found.changes.meant):
-        do = way_out(unknown, cell.genes) or "; ".join([*names_to_fetch(cell, wanted), OTHER_CELL])
+        do = way_out(unknown, cell.genes) or "; ".join([*_names_to_fetch(cell, wanted), OTHER_CELL])
         what, expected = "the cell graph has none of the genes that are deleted", f"names like {cell.genes.examples()}"
         raise DataError(what, got=listing(unknown), expected=expected, do=do)
-    if issues := _issues(found, config, wanted, cell):
+    # Genes whose names are like those of others may be right, and missing from the cell graph.
+    issues = found.changes.unknown_issues(cell.genes, lambda name: form_of(name) in cell.genes.forms)
+    if issues := [*found.issues, *issues]:
         if (clean := wanted.write_clean) is None:
             raise IssuesError(rows, issues, *_advice(rows, issues, found, config, wanted, cell))
         if clean.exists() and clean.samefile(path):
@@ -74,81 +223,166 @@ def read_own_table(wanted: Wanted, cell: CellGraph) -> OwnTable:
         found = find_measured(rows, config, aliases, cell.genes)
     lacking = len(rows) - len(found.rows)
     other = {text: gene for text, gene in found.changes.meant.items() if gene in cell.genes and text != gene}
-    chosen = wanted.aliases or (choose_aliases(other, wanted) if other else None)
+    chosen = wanted.aliases or (_choose_aliases(other, wanted) if other else None)
     config = replace(config, missing="drop" if lacking else "refuse", aliases=chosen)
     if chosen is not None:
         are = "is no systematic one" if len(other) == 1 else "are not systematic"
         of = count(len(found.changes.meant), "name")
         notes.append(f"names       {len(other):,} of {of} {are}: `aliases: {chosen}`")
-    alleles = list(filter(ALLELES.fullmatch, config.covariates))
-    learned = [] if found.changes.left is not None else [MISMATCH] if config.guides else alleles
+    learned = [MISMATCH] if config.guides else list(filter(ALLELES.fullmatch, config.covariates))
     notes += _notes(found, config, lacking)
-    return OwnTable(config, cell, bool(found.changes.unknown(cell.genes)), notes, learned)
+    drops = bool(found.changes.unknown(cell.genes))
+    return OwnTable(config, cell, drops, notes, learned if found.changes.left is None else [])
 
 
-# What is wrong with a table, or looks so.
+# Columns with such names hold what these names say.
+GENE = re.compile(r"genes|gene[_ ]?(\d*|[a-d])", re.IGNORECASE)
+ACTIVITY = re.compile(r"(?:activit(?:y|ies)|strengths?)[_ ]?(\d*|[a-d])([_ ]*[([]?(%|percent)[)\]]?)?", re.IGNORECASE)
+MEDIA = re.compile(r"(growth[_ ])?(medium|media)|carbon[_ ]source", re.IGNORECASE)
+ALLELES = re.compile(r"allele([_ ](class|type))?", re.IGNORECASE)
+COVARIATES = re.compile(
+    r"(condition|covariate)s?([_ ].+)?|temp(erature)?|dose|concentration|drug|compound", re.IGNORECASE
+)
+SEQUENCE = re.compile(r"(guide[_ ]?|spacer[_ ]?)?(sequence|seq)|guide|spacer", re.IGNORECASE)
+SITE = re.compile(r"series|site|(target[_ ]|pam[_ ])?(site|position|location)", re.IGNORECASE)
+BESIDE = re.compile(
+    r"unnamed: \d+|index|row|column|line|well|plate|batch|no\.?|n|((bio|tech)(logical|nical)?[_ ]?)?rep(licate)?s?"
+    r"|(.*[_ .-])?(s\.?[de]\.?(m\.?)?|std|std[_ ]?(dev|err)|variance|(standard|std)[_ ](deviation|error)"
+    r"|[pq]|[pq][-_. ]?val(ue)?s?|fdr|p[-_. ]?adj)",
+    re.IGNORECASE,
+)
+"""Numbers in such columns stand beside a measurement: where it was made, how often, and how sure it is."""
+
+SHORTEST_GUIDE, MOST_CLASSES = 15, 5
+"""A shorter sequence is no guide, and a column with more different words is no column of classes."""
 
 
-def _issues(found: Measured, config: CsvConfig, wanted: Wanted, cell: CellGraph) -> list[Issue]:
-    return [
-        *found.issues,
-        # Genes whose names are like those of others may be right, and missing from the cell graph.
-        *found.changes.unknown_issues(cell.genes, lambda name: form_of(name) in cell.genes.forms),
-        *([] if wanted.keep_blank else _blank_genes(found, config)),
-        *([] if wanted.average else _unequal_rows(found, config, contradicting=True)),
-    ]
+def find_columns(rows: Rows, wanted: Wanted, genes: Vocabulary) -> tuple[CsvConfig, list[str]]:
+    """Find the columns of a table, and return them with what the user has to know about it.
 
-
-def _blank_genes(found: Measured, config: CsvConfig) -> list[Issue]:
-    """Return rows whose blank gene stands out; a screen with single deletions on purpose has more such rows."""
-    wanted, rows, numbers = len(config.genes), found.rows, found.changes.numbers
-    fewer = np.flatnonzero((numbers > 0) & (numbers < wanted)).tolist()
-    full = int((numbers == wanted).sum())
-    if config.ignore_genes or len(fewer) >= FEW_BLANK or full < NEARLY_ALL * len(rows):
-        return []
-    others = f"while {full:,} of {count(len(rows), 'row')} name {wanted} genes (if that is meant: `--keep-blank`)"
-    blank = by_text(
-        (" and ".join(name for name in config.genes if not rows.frame[name].iloc[row].strip()), row) for row in fewer
-    )
-    return rows.issues({f"{n} {'are' if ' and ' in n else 'is'} blank, {others}": where for n, where in blank.items()})
-
-
-def _unequal_rows(found: Measured, config: CsvConfig, *, contradicting: bool) -> list[Issue]:
-    """Return rows of the same strain with different values.
-
-    Args:
-        contradicting: only those whose values differ by more than different strains do, and by more than half the
-            effect.
+    Columns that the user does not name are found by their names. Those of genes are also found by what they hold, and
+    phenotypes are all others that are mostly numbers.
     """
-    issues = list[Issue]()
-    numbers, changed = strain_numbers(found.strains), (found.changes.numbers > 0) | config.has_covariates
-    for name, column in found.strains.phenotypes.items():
-        values, cells, said = column.astype(np.float64), found.rows.frame[config.phenotypes[name]], {}
-        known = values[np.isfinite(values)]
-        if len(known) < 2:
-            continue
-        centre = float(np.median(known))
-        limit = SPREAD * (1.4826 * float(np.median(np.abs(known - centre))) or float(known.std()))
-        usable = np.flatnonzero(np.isfinite(values) & changed)
-        usable = usable[np.bincount(numbers[usable], minlength=1)[numbers[usable]] > 1]
-        for where in by_text((str(numbers[row]), row) for row in usable.tolist()).values():
-            effect = float(np.abs(values[where] - centre).max())
-            if np.ptp(values[where]) > (max(limit, effect / 2) if contradicting else 0):
-                texts = [cells.iloc[row].strip() for row in where]
-                least, most = (texts[int(pick(values[where]))] for pick in (np.argmin, np.argmax))
-                shown = " and ".join(texts) if len(texts) < 4 else f"from {least} to {most} in {len(texts)} rows"
-                how = "contradicting" if contradicting else "several"
-                said[f"{_strain(found, config, where[0])} has {how} values: {name} {shown}"] = where
-        issues += found.rows.issues(said, kind=CONTRADICTING if contradicting else "repeated strain")
-    return issues
+    for option in ("genes", "phenotypes", "activities", "covariates"):
+        for name in getattr(wanted, option) or ():
+            rows.column(name, f"--{option}")
+    of_genes = list(wanted.genes) or _gene_columns(rows, genes)
+    activities = _activity_columns(rows, of_genes) if wanted.activities is None else list(wanted.activities)
+    guides = _guide_columns(rows) if wanted.covariates is None and of_genes else []
+    taken = [*of_genes, *activities, *guides]
+    covariates, constant = list(wanted.covariates or ()), list[str]()
+    if wanted.covariates is None:
+        kinds = (MEDIA, ALLELES, COVARIATES)
+        named = [name for name in rows.frame.columns if any(kind.fullmatch(name) for kind in kinds)]
+        free = [name for name in named if name not in [*taken, *wanted.phenotypes]]
+        covariates = [name for name in free if rows.frame[name].str.strip().nunique() > 1]
+        constant = [name for name in free if name not in covariates]  # these tell no strain apart
+    if not of_genes and not covariates:
+        raise _which(rows, "genes", "gene_1, gene_2, … or genes")
+    phenotypes, decimal, left = _phenotype_columns(rows, wanted, [*taken, *covariates, *constant])
+    notes = [] if of_genes else [ALL_WILD_TYPE]
+    notes += [f"the same in all rows, so no covariate: {listing(constant)}"] if constant else []
+    notes += left
+    if len(phenotypes) > 1 and not wanted.phenotypes:
+        notes.append("phenotypes are all other columns of numbers; choose with `--phenotypes COLUMN …`")
+    medium = next(filter(MEDIA.fullmatch, covariates), None)  # the first column of media is the covariate `medium`
+    config = CsvConfig(
+        str(wanted.table),
+        of_genes,
+        {name: name for name in phenotypes},
+        decimal=decimal,
+        missing="drop",
+        activities=activities,
+        covariates={MEDIUM if name == medium else name: name for name in covariates},
+        guides=GuideConfig(guides[0], [*of_genes, *guides[1:]], places_by_sequence=len(guides) < 2) if guides else None,
+        ignore_genes=list(wanted.ignore),
+    )
+    return replace(config, na_values=list(wanted.na_values)) if wanted.na_values else config, notes
 
 
-def _strain(found: Measured, config: CsvConfig, row: int) -> str:
-    """Return the genes of a row with their activities, and its covariates."""
-    genes = [f"{name}:{left}" if left else name for name, left in zip(*found.changes.of_row(row), strict=True)]
-    guides = [] if config.guides is None else [name for name in config.guides.columns if name not in config.genes]
-    apart = [*config.covariates.values(), *guides]
-    return ", ".join([*genes, *(f"{name} {found.rows.frame[name].iloc[row].strip()}" for name in apart)])
+def _which(rows: Rows, what: str, expected: str, do: str = "") -> DataError:
+    got, do = "columns " + listing(rows.frame.columns, 30), do or f"name them: `--{what} COLUMN …`"
+    return DataError(f"'{rows.file}': which columns are {what}?", got=got, expected=expected, do=do)
+
+
+def _gene_columns(rows: Rows, genes: Vocabulary) -> list[str]:
+    """Return the columns that are named so; where these have no gene of the cell graph, those that mostly have."""
+
+    def known(column: str) -> float:
+        cells = {part.strip() for cell in rows.frame[column].unique() for part in cell.split(WITHIN_CELL)} - {""}
+        return sum(genes.find(split_activity(cell)[0]) in genes for cell in cells) / max(1, len(cells))
+
+    named = [name for name in rows.frame.columns if GENE.fullmatch(name)]
+    return named if any(map(known, named)) else [name for name in rows.frame.columns if known(name) >= 0.5] or named
+
+
+def _activity_columns(rows: Rows, genes: Sequence[str]) -> list[str]:
+    found = {name: named for name in rows.frame.columns if (named := ACTIVITY.fullmatch(name))}
+    for name, named in found.items():
+        cells = rows.frame[name].str.strip()
+        numbers, _ = read_numbers(cells.str.removesuffix("%").str.replace(",", "."), ".", ())
+        largest = np.fmax.reduce(numbers, initial=0.0)
+        if largest > STRONGEST or cells.str.endswith("%").any() or named[2]:
+            got, expected = f"up to {largest:g} in column '{name}'", "0 for a deletion, 0.3 for a knock-down to 30 %"
+            do = "divide them by 100; or use `--activities COLUMN …` if they are multiples of the wild type"
+            raise DataError(f"'{rows.file}': activities look like percent", got=got, expected=expected, do=do)
+    if found and len(found) != len(genes):
+        what, got = "the columns of activities do not fit the columns of genes", f"{listing(found)}; {listing(genes)}"
+        expected = "a column of activities for each column of genes, in the same order"
+        do = "name them with `--activities COLUMN …`, or give `--activities` alone if they are none"
+        raise DataError(f"'{rows.file}': {what}", got=got, expected=expected, do=do)
+    return [*found]
+
+
+def _guide_columns(rows: Rows) -> list[str]:
+    """Return the column of sequences of guides, and those that name sites beside the gene; there may be none."""
+    for name in filter(SEQUENCE.fullmatch, rows.frame.columns):
+        cells = {*rows.frame[name].str.strip().str.upper()} - {""}
+        if len({*map(len, cells)}) == 1 and len(min(cells)) >= SHORTEST_GUIDE and not set("".join(cells)) - set(BASES):
+            return [name, *[site for site in rows.frame.columns if SITE.fullmatch(site) and site != name]]
+    return []
+
+
+def _phenotype_columns(rows: Rows, wanted: Wanted, others: Sequence[str]) -> tuple[list[str], str, list[str]]:
+    """Return the columns of phenotypes that vary, the decimal mark, and notes on columns that are left out."""
+    free = [name for name in rows.frame.columns if name not in others]
+    for name in free:
+        refuse_lost(rows.file, name)
+    asked = list(wanted.phenotypes)
+    read = {
+        mark: [read_numbers(rows.frame[name], mark, wanted.na_values) for name in asked or free] for mark in DECIMALS
+    }
+    # This is the decimal mark with which most cells are numbers, or a point where both marks do equally well.
+    decimal = max(DECIMALS, key=lambda mark: sum(int((~np.isnan(values)).sum()) for values, _ in read[mark]))
+    cells = dict(zip(asked or free, read[decimal], strict=True))
+    found = asked or [name for name, (x, gone) in cells.items() if 2 * (~gone & np.isnan(x)).sum() < (~gone).sum()]
+    if not found:
+        advice = (_about_words(rows, name, MOST_CLASSES) for name in free)
+        raise _which(rows, "phenotypes", "a column of numbers", next(filter(None, advice), ""))
+    constant = [name for name in found if np.fmin.reduce(cells[name][0]) == np.fmax.reduce(cells[name][0])]
+    varied = [name for name in found if name not in constant]
+    if constant and (asked or not varied):
+        what, got = f"nothing can be learned from {listing(constant)}", f"the same value in {count(len(rows), 'row')}"
+        do = "leave such columns out" if varied else "add strains with other values"
+        raise DataError(f"'{rows.file}': {what}", got=got, expected="strains that differ in it", do=do)
+    measured = asked or [name for name in varied if not BESIDE.fullmatch(name)] or varied
+    beside = [name for name in varied if name not in measured]
+    notes = [f"the same in all rows, so no phenotype: {listing(constant)}"] if constant else []
+    if beside:
+        notes.append(f"no phenotypes by their names: {listing(beside)}; choose with `--phenotypes COLUMN …`")
+    return measured, decimal, notes
+
+
+def _about_words(rows: Rows, column: str, most: int | None = None) -> str:
+    """Return what to do about a column of words; an empty text where it has one, or more than ``most``."""
+    cells = rows.frame[column].str.strip()
+    words = sorted({*cells[~cells.str.lower().isin(MISSING)]})
+    if most is not None and not 1 < len(words) <= most:
+        return ""
+    return f"phenotypes are numbers: write 0 and 1 in place of {listing(map(repr, words))} in column '{column}'"
+
+
+# What is wrong with a table, and what to know about it.
 
 
 def _write_clean(rows: Rows, issues: Sequence[Issue], file: Path) -> int:
@@ -165,14 +399,12 @@ def _write_clean(rows: Rows, issues: Sequence[Issue], file: Path) -> int:
     return int(out.sum())
 
 
-# What to do about it; text in backticks can be pasted into a shell.
-
-
 def _advice(
     rows: Rows, issues: Sequence[Issue], found: Measured, config: CsvConfig, wanted: Wanted, cell: CellGraph
 ) -> list[str]:
+    """Return what to do about faults; text in backticks can be pasted into a shell."""
     unknown = found.changes.unknown(cell.genes)
-    advice = names_to_fetch(cell, wanted) if unknown and wanted.aliases is None else []
+    advice = _names_to_fetch(cell, wanted) if unknown and wanted.aliases is None else []
     times = {name: len(where) for name, where in found.changes.where(unknown).items()}
     frequent = max(times, key=times.__getitem__, default="")
     if times.get(frequent, 0) > 1:
@@ -180,14 +412,12 @@ def _advice(
         advice.append(f"if '{frequent}' stands for no deletion, as controls do, add {option}")
     read = {name: read_numbers(rows.frame[name], config.decimal, config.na_values) for name in config.phenotypes}
     if words := [name for name, (x, gone) in read.items() if not gone.all() and np.isnan(x[~gone]).all()]:
-        return [*advice, *(about_words(rows, name) for name in words)]
+        return [*advice, *(_about_words(rows, name) for name in words)]
     assert wanted.table is not None
     stem = wanted.table.name.removesuffix(".gz").rpartition(".")[0] or wanted.table.name
     copied = f"{wanted.command} --write-clean {shlex.quote(str(wanted.table.with_name(f'{stem}.clean.csv')))}"
     advice += [] if config.genes else [ALL_WILD_TYPE]
     advice += ["mend these lines", f"or `{copied}` writes a copy without them, and goes on with it"]
-    if any(issue.kind == CONTRADICTING for issue in issues):
-        advice.append(f"if they are replicates that vary so much, `{wanted.command} --average` takes their mean")
     if words := list(dict.fromkeys(issue.word for issue in issues if issue.word is not None)):
         options = " ".join(shlex.quote(f"--na-values={word}") for word in words)
         advice.append(f'if words mean "not measured", add `{options}`')
@@ -200,18 +430,27 @@ def _notes(found: Measured, config: CsvConfig, lacking: int) -> list[str]:
     """Return what to tell the user about how a table is read."""
     import pandas as pd
 
-    notes = []
+    notes, rows, numbers = list[str](), found.rows, found.changes.numbers
     if config.decimal != ".":
         notes.append('numbers have decimal commas: `decimal: ","`')
     if lacking:
         notes.append(f"left out    {count(lacking, 'row')} without a phenotype: `missing: drop`")
-    numbers = strain_numbers(found.strains)
-    again = len(numbers) - len(np.unique(numbers))
-    if again:
-        same = pd.DataFrame({"strain": numbers, **found.strains.phenotypes}).duplicated().sum()
+    fewer = np.flatnonzero((numbers > 0) & (numbers < len(config.genes)))
+    if 0 < len(fewer) < FEW_BLANK and not config.ignore_genes:
+        notes.append(f"blank       {rows.place(rows.lines[fewer].tolist())}: fewer than {len(config.genes)} genes")
+    strains = pd.DataFrame({"strain": strain_numbers(found.strains), **found.strains.phenotypes})
+    if again := int(strains["strain"].duplicated().sum()):
+        same = strains.duplicated().sum()
         what = "strains" if config.has_covariates or found.strains.activities is not None else "genes"
         notes.append(f"repeated    {count(again, 'row')} of {what} listed before, {same:,} with equal values: averaged")
-        notes += describe_issues(found.rows, _unequal_rows(found, config, contradicting=False))
+        for name in config.phenotypes:
+            measured = strains.dropna(subset=name)
+            spread = measured.groupby("strain")[name].agg(["min", "max"])
+            most = spread["max"].sub(spread["min"]).nlargest(MOST_UNEQUAL)
+            for strain in most[most > 0].index:
+                lines = rows.lines[measured.index[measured["strain"] == strain]].tolist()
+                low, high = spread.loc[strain]
+                notes.append(f"  {rows.place(lines)}: the same strain, {name} {low:g} to {high:g}")
     if MEDIUM in config.covariates:
         notes.append("media       are names only; `cell.media` says what cells take up in each")
     return notes

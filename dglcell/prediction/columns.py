@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -12,38 +12,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.checks import STRONGEST
-from dglcell.data.changes import (
+from dglcell.data.columns import COVARIATE, Column
+from dglcell.data.sources import Computed, cache_folder
+from dglcell.data.sources.config import CsvConfig, GuideConfig
+from dglcell.data.sources.csv_table import SITE, guide_covariates
+from dglcell.data.sources.source import Work
+from dglcell.data.sources.text_table import read_rows
+from dglcell.data.strains import Strains, list_genotypes
+from dglcell.data.table import (
     GENE,
     GENES,
     NUMBERED,
-    Changes,
+    STRAINS,
+    Issue,
+    IssuesError,
+    Rows,
     activity_columns,
     gene_columns,
-    list_genotypes,
+    in_one_line,
+    number_of,
     read_changes,
 )
-from dglcell.data.sources.config import CsvConfig
-from dglcell.data.sources.csv_table import SITE
-from dglcell.data.sources.text_table import read_rows
-from dglcell.data.strains import Strains
-from dglcell.data.table import STRAINS, IssuesError, Rows
-from dglcell.errors import DataError, GenotypeError, GraphError, did_you_mean, listing
+from dglcell.errors import DataError, GenotypeError, GraphError, closest, did_you_mean, listing
 from dglcell.graph.model_files import SHIPPED, named_aliases
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 from dglcell.prediction import UNKNOWN
-from dglcell.prediction.covariates import (
-    ANOTHER,
-    Completion,
-    Seen,
-    added_column,
-    asked_of,
-    columns_for,
-    completion_of,
-    covariate_number,
-    read_covariates,
-    values_of,
-    with_covariates,
-)
 from dglcell.training.checkpoint import Trained
 
 if TYPE_CHECKING:
@@ -57,6 +50,18 @@ SYSTEMATIC = "systematic_names"
 
 Genotypes = Iterable[Sequence[str] | Mapping[str, float]]
 """These are strains as lists of deleted genes, or as gene → activity."""
+
+Seen = Mapping[str, Sequence[str]]
+"""This maps each covariate that a model sees to its categories; they are none where values are numbers."""
+
+Completion = Callable[[Strains], Strains]
+"""This adds to strains the columns that simulators compute, with the covariates as a model sees them."""
+
+NEW, NEW_NUMBER = None, -1
+"""This is the value of a covariate with categories where none of them fits: a site that the training did not have."""
+
+ANOTHER = "a run knows only what its strains had; to predict another value, train a run on strains that have it"
+"""Messages say so of a covariate with categories."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +111,6 @@ class GenotypeColumns:
         """Return how tables for a trained model are read; ``aliases`` names other names of genes.
 
         Those of the training are taken where none are asked for, if their file is here.
-
-        Raises:
-            DataError: the file that is asked for does not exist.
-            GraphError: the names cannot be read.
         """
         config, aliased = trained.config, AliasTable()
         csv = config.data.source.csv if config.data.source.name == "csv" else CsvConfig()
@@ -127,10 +128,6 @@ class GenotypeColumns:
 
         There are no columns of genes where neither this table nor that of the training has any. Those of activities are
         those of the training, or as `activity_columns` finds them; there may be none.
-
-        Raises:
-            GenotypeError: there is no gene column, a column that was named is not there, or some gene columns have a
-                column of activities and others do not.
         """
         names, trained_on = self.names, self.csv.genes
         if not names and not any(NUMBERED.fullmatch(name) or name == GENES for name in header):
@@ -172,37 +169,25 @@ class GenotypeColumns:
                 an unknown gene, none, one twice, or no activity. Every wrong row is named.
             MissingDependencyError: the table is Parquet and pyarrow is not installed.
         """
-        if isinstance(given, Path):
-            rows: Rows | None = (read := read_rows(given, keep_blank=True))
-            frame = read.frame
+        file = read_rows(given, keep_blank=True) if isinstance(given, Path) else None
+        frame = self._with_given(_as_frame(given, self.seen) if file is None else file.frame, covariates or {})
+        header = [str(name).strip() for name in frame.columns]
+        genes, activities = self.find(header, STRAINS if file is None else file.title)
+        if file is not None:
+            rows = replace(file, frame=frame)
         else:
-            rows, frame = None, _as_frame(given, self.seen)
-        frame = self._with_given(frame, covariates or {})
-        header, where = [str(name).strip() for name in frame.columns], STRAINS if rows is None else rows.title
-        genes, activities = self.find(header, where)
-        if rows is None:
-            others = [column for name in self.seen for column in columns_for(name, self.csv)]
+            others = [column for name in self.seen for column in _columns_for(name, self.csv)]
             others += [] if self.csv.guides is None else [*self.csv.guides.columns, SITE]
             others = [name for name in others if name in header]
             rows = Rows.of_frame(frame, [*dict.fromkeys([*genes, *activities, *others])])
-        else:
-            rows = replace(rows, frame=frame)
-        table, changes = self._read(rows, genes, activities, vocabulary)
-        table = replace(table, frame=frame)
-        meant = (name for name, gene in changes.meant.items() if gene in vocabulary and name.replace(" ", "") != gene)
-        if isinstance(given, Path) and SYSTEMATIC not in frame and next(meant, None) is not None:
+        table, has_other_names = self._read(rows, genes, activities, vocabulary)
+        if file is not None and SYSTEMATIC not in frame and has_other_names:
             named = table.of_rows([";".join(genes) for genes in table.strains.genotypes], "")
-            table = replace(table, frame=frame.assign(**{SYSTEMATIC: named}))
-        return table
+            frame = frame.assign(**{SYSTEMATIC: named})
+        return replace(table, frame=frame)
 
     def wild_type(self, vocabulary: Vocabulary, covariates: Mapping[str, Any]) -> Strains | None:
-        """Return a strain that changes no gene, with the covariates of a design, but without what simulators compute.
-
-        There is none where the model sees no covariates and none are given.
-
-        Raises:
-            GenotypeError: as `read` says.
-        """
+        """Return a strain that changes no gene, with a design's covariates but for computed ones; None without any."""
         if not self.seen and not covariates:
             return None
         return replace(self, complete=None).read([[]], vocabulary, covariates).strains
@@ -211,7 +196,7 @@ class GenotypeColumns:
         """Return a table with columns of the covariates that are given beside it."""
         for name, values in covariates.items():
             if name not in self.seen:
-                known = listing(f"{one} ({values_of(self.seen, one)})" for one in self.seen)
+                known = listing(f"{one} ({_values_of(self.seen, one)})" for one in self.seen)
                 what, expected = f"the model does not see a covariate '{name}'", known or "none: the model sees none"
                 raise GenotypeError(what, expected=expected, do=did_you_mean(name, self.seen))
             if added_column(name) in frame.columns:
@@ -228,8 +213,9 @@ class GenotypeColumns:
 
     def _read(
         self, rows: Rows, genes: Sequence[str], activities: Sequence[str], vocabulary: Vocabulary
-    ) -> tuple[GenotypeTable, Changes]:
-        numbers, issues = read_covariates(self.seen, rows, self.csv)
+    ) -> tuple[GenotypeTable, bool]:
+        """Return the strains of rows, and whether these call a gene by another name than its systematic one."""
+        numbers_SC, issues = _read_covariates(self.seen, rows, self.csv)
         changes = read_changes(rows, genes, activities, self.aliases, vocabulary, may_be_empty=bool(self.seen))
         unknown = changes.unknown_issues(vocabulary)
         if unknown and self.model in SHIPPED:  # reading it takes a second
@@ -246,10 +232,12 @@ class GenotypeColumns:
         is_known = np.bincount(row_of[found < 0], minlength=len(rows)) == 0
         kept = is_known[row_of]
         offsets = np.concatenate([[0], np.cumsum(changes.numbers[is_known])])
-        strains = Strains(vocabulary.names, found[kept].astype(np.int32), offsets)
+        columns = (Column(COVARIATE, name, tuple(categories)) for name, categories in self.seen.items())
+        covariates = dict(zip(columns, numbers_SC[is_known].T.copy(), strict=True))
+        strains = Strains(vocabulary.names, found[kept].astype(np.int32), offsets, covariates)
         lacking = [""] * len(is_known)
         for row in np.flatnonzero(~is_known).tolist():
-            lacking[row] = ";".join(n for n in changes.of_row(row)[0] if changes.meant[n] not in vocabulary)
+            lacking[row] = ";".join(name for name, _ in changes.of_row(row) if changes.meant[name] not in vocabulary)
         left = changes.activities
         # Deletions alone cost less, and every model takes them.
         if left is not None and (left.any() or self.learnt):
@@ -257,22 +245,22 @@ class GenotypeColumns:
             if (most := left[kept].max(initial=0)) > STRONGEST:
                 said = "%s: activities up to %g look like percent: 1 is the wild type, and 0.3 a knock-down to 30 %%"
                 log.warning(said, rows.title, most)
-        strains = with_covariates(strains, self.seen, numbers[is_known])
+        strains = strains.with_covariates(self.seen)
         strains = strains if self.complete is None else self.complete(strains)
-        return GenotypeTable(rows.frame, strains, is_known, lacking), changes
+        renames = any(of in vocabulary and name.replace(" ", "") != of for name, of in changes.meant.items())
+        return GenotypeTable(rows.frame, strains, is_known, lacking), renames
 
 
-def _as_frame(strains: pd.DataFrame | Strains | Genotypes, seen: Seen) -> pd.DataFrame:
+def _as_frame(given: Any, seen: Seen) -> pd.DataFrame:
     import pandas as pd
 
-    given: Any = strains
     if isinstance(given, pd.DataFrame):
         return given
     changes = given.changes if isinstance(given, Strains) else list(given)
     genotypes = list_genotypes(changes)
-    width = max([1, *map(len, genotypes)])
+    places = range(max([1, *map(len, genotypes)]))
     columns: dict[str, Any] = {
-        f"gene_{k + 1}": [genes[k] if k < len(genes) else "" for genes in genotypes] for k in range(width)
+        f"gene_{k + 1}": [genes[k] if k < len(genes) else "" for genes in genotypes] for k in places
     }
     if any(isinstance(changed, Mapping) for changed in changes):
         # What is missing is no activity here, where a DataFrame has it for a deletion.
@@ -282,7 +270,120 @@ def _as_frame(strains: pd.DataFrame | Strains | Genotypes, seen: Seen) -> pd.Dat
             else [0.0] * len(one)
             for one in changes
         ]
-        columns |= {f"activity_{k + 1}": [of[k] if k < len(of) else None for of in left] for k in range(width)}
+        columns |= {f"activity_{k + 1}": [of[k] if k < len(of) else None for of in left] for k in places}
     if isinstance(given, Strains):
         columns |= {added_column(name): given.shown(name) for name in seen if name in given.covariates}
     return pd.DataFrame(columns)
+
+
+# Covariates, such as a growth medium, where a model sees any.
+
+
+def seen_by(trained: Trained) -> dict[str, Sequence[str]]:
+    """Return the covariates that a model sees, in its order."""
+    return {name: tuple(categories) for name, categories in (trained.config.model.covariates or {}).items()}
+
+
+def asked_of(trained: Trained) -> dict[str, Sequence[str]]:
+    """Return the covariates that strains to predict must say: those that a model sees and no simulator computes."""
+    data = trained.config.data
+    computed = {*data.computed, *([] if data.fba is None else [data.fba.name])}
+    return {name: categories for name, categories in seen_by(trained).items() if name not in computed}
+
+
+def completion_of(trained: Trained) -> Completion | None:
+    """Return what adds the columns that simulators compute; None where a model has none."""
+    config = trained.config
+    computed = Computed.of(config.data.fba, config.data.computed, config.cell)
+    if not computed.simulators:
+        return None
+    work, seen = Work(config.paths.raw, cache_folder(config.paths.data)), seen_by(trained)
+
+    def complete(strains: Strains) -> Strains:
+        there = {column: values for column, values in strains.columns.items() if column.name not in computed.simulators}
+        return computed.add(strains.with_(columns=there), work).with_covariates(seen)
+
+    return complete
+
+
+def added_column(covariate: str) -> str:
+    """Return the name of the column with a covariate that is no column of the user's own table."""
+    return f"covariate_{covariate}"
+
+
+def _columns_for(covariate: str, csv: CsvConfig) -> list[str]:
+    """Return the columns that may hold a covariate, named as in training, by its own name, or as it was given."""
+    return [*dict.fromkeys([csv.covariates.get(covariate, covariate), covariate, added_column(covariate)])]
+
+
+def _values_of(seen: Seen, covariate: str, first: Iterable[str] = ()) -> str:
+    """Return in words which values a covariate may have, some of them ``first``."""
+    categories = dict.fromkeys([*first, *seen[covariate]])
+    return f"one of {listing(categories)}" if categories else "a finite number"
+
+
+def _read_covariates(seen: Seen, rows: Rows, csv: CsvConfig) -> tuple[NDArray[np.float32], list[Issue]]:
+    """Return what `covariate_number` returns of the C covariates of all rows, [S, C], and what is wrong with them."""
+    import pandas as pd
+
+    guides = _of_guides(seen, csv.guides, rows)
+    header = [*rows.frame.columns, *guides]
+    numbers, issues = np.zeros((len(rows), len(seen)), np.float32), list[Issue]()
+    do = "add such a column, or give one value for all: `--covariate NAME=VALUE`, in Python `covariates={NAME: VALUE}`"
+    for place, name in enumerate(seen):
+        known = _columns_for(name, csv)
+        there = [column for column in known if column in header]
+        if len(there) != 1:
+            are = "several columns are" if there else "no column is"
+            raise GenotypeError(
+                f"{rows.title}: {are} the covariate '{name}', which the model sees",
+                got=listing(there or header),
+                expected=f"a column {' or '.join(known)} with {_values_of(seen, name)} in each row",
+                do="keep one of them" if there else did_you_mean(name, header, do),
+            )
+        codes, distinct = pd.factorize(np.array(guides.get(there[0], rows.frame.get(there[0])), dtype=object))
+        values, wrong = [], dict[str, list[int]]()
+        for code, value in enumerate(distinct):
+            try:
+                values.append(covariate_number(seen, name, value))
+            except GenotypeError as error:
+                values.append(np.nan)
+                wrong[in_one_line(error)] = np.flatnonzero(codes == code).tolist()
+        issues += rows.issues(wrong)
+        numbers[:, place] = np.array([*values, NEW_NUMBER], np.float32)[codes]  # the last one is of missing values
+    return numbers, issues
+
+
+def _of_guides(seen: Seen, guides: GuideConfig | None, rows: Rows) -> dict[str, Sequence[object]]:
+    """Return the covariates of a table's guides that the model sees, unless the table has them itself."""
+    if guides is None or SITE in rows.frame or not {*guides.columns} <= {*rows.frame}:
+        return {}
+    known = {*seen.get(SITE, ())}
+    try:
+        found = guide_covariates(guides, rows, seen.get(SITE, ()))
+    except DataError as error:
+        raise GenotypeError(str(error)) from error
+    columns: dict[str, Sequence[object]] = {name: values.tolist() for name, values in found.items() if name in seen}
+    return columns | ({SITE: [one if one in known else NEW for one in columns[SITE]]} if SITE in columns else {})
+
+
+def covariate_number(seen: Seen, covariate: str, value: object, otherwise: str | None = None) -> float:
+    """Return a value of a covariate as a model sees it: the number that it says, or that of its category, −1 if new."""
+    text, categories = str(value).strip(), seen[covariate]
+    if value is NEW:
+        return NEW_NUMBER
+    if categories and text in categories:
+        return categories.index(text)
+    try:
+        number = np.nan if categories else number_of(text)
+    except ValueError:
+        number = np.nan
+    if abs(number) <= float(np.finfo(np.float32).max):
+        return number
+    close = closest(text, categories)
+    raise GenotypeError(
+        f"covariate '{covariate}' has a value that the model cannot see",
+        got=f"'{text}'",
+        expected=_values_of(seen, covariate, close),
+        do=did_you_mean(text, close, otherwise if categories else None),
+    )

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.data.changes import activity_of, sets_at
 from dglcell.data.strains import Strains
+from dglcell.data.table import activity_of, sets_at
 from dglcell.errors import GenotypeError, listing
 from dglcell.files.atomic import CONTROL, canonical_hash
 from dglcell.files.parquet import named
 from dglcell.graph.model_files import is_no_gene
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.prediction import KINDS
-from dglcell.prediction.covariates import Completion, added_column
+from dglcell.prediction.columns import Completion, added_column
 
 log = logging.getLogger("dglcell")
 
@@ -58,12 +58,7 @@ class Design:
         background: Strains | None = None,
         complete: Completion | None = None,
     ) -> Design:
-        """Make the design of all combinations of ``genes``, or of ``limit`` of them from number ``start``.
-
-        Raises:
-            GenotypeError: there are fewer genes than deletions, more combinations than 64 bits count, or ``start``
-                lies behind the last of them; or an activity is no amount, or listed twice.
-        """
+        """Make the design of all combinations of ``genes``, or of ``limit`` of them from number ``start``."""
         left = tuple(activity_of(activity) for activity in activities)
         if len(set(left)) < len(left):
             raise GenotypeError("an activity of the design is listed twice", got=listing(left), do="list each once")
@@ -101,11 +96,7 @@ class Design:
         return np.asarray(self.genes, np.int64)[count - 1 - mirrored[:, ::-1]]
 
     def strains(self, first: int, last: int, names: tuple[str, ...]) -> Strains:
-        """Return the strains from ``first`` to before ``last``, counted from the design's own first.
-
-        Args:
-            names: names of the cell graph's genes.
-        """
+        """Return the strains from ``first`` to before ``last``, counted from the design's own first."""
         numbers = np.arange(self.start + first, self.start + last)
         left = None
         if self.activities:
@@ -151,11 +142,7 @@ def every_gene(vocabulary: Vocabulary) -> list[int]:
 
 
 def read_genes(path: Path, vocabulary: Vocabulary) -> list[int]:
-    """Read gene names, one a line, and return their indices in order; blank lines and text after ``#`` are left out.
-
-    Raises:
-        GenotypeError: the file is missing or no text, or names are unknown or listed twice; all of these are counted.
-    """
+    """Read gene names, one a line, and return their indices in order; blank lines and text after ``#`` are left out."""
     where, form = f"gene list '{path}'", "a text file, one gene name a line"
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()

@@ -35,13 +35,6 @@ def export(run: Path, output: Path, about: Mapping[str, Any], *, strains: bool =
         output: the model's folder, or its one file, which ends in ``.zip``.
         about: those of ``ABOUT`` that are new; others are those of an earlier card, and the experiment's description.
         strains: whether measured and predicted phenotypes of validation and test strains go with it.
-
-    Returns:
-        ``output``.
-
-    Raises:
-        CheckpointError: the run is not finished, or a file of it is missing or damaged.
-        ConfigError: the card would not be complete, or something other than a model is at the output's path.
     """
     earlier, found = _earlier(output), read_run(run)
     trained = load_trained(found.directory)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.config.read import experiment_file, load_config
-from dglcell.data.columns import COVARIATE, Column
+from dglcell.data.columns import COVARIATE, Column, Keys, gene_keys, number_keys, shuffled
 from dglcell.data.config import VALIDATION
-from dglcell.data.partition import Keys, gene_keys, number_keys, shuffled, strain_keys
 from dglcell.data.split import Split
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, listing
-from dglcell.graph.vocabulary import Vocabulary
 from dglcell.metrics import ResultRow, rows_of
-from dglcell.prediction.columns import GenotypeColumns
-from dglcell.prediction.covariates import asked_of
+from dglcell.prediction.columns import GenotypeColumns, asked_of
 from dglcell.prediction.predict import predict_rows
 from dglcell.prediction.table import predicted_by
 from dglcell.training.checkpoint import Trained
@@ -86,9 +82,8 @@ def measured_rows(
 
 def _new_strains(members: Sequence[Trained], table: Strains, name: str) -> Strains:
     """Return the strains that no member was trained on, and whose genes the cell graph has."""
-    trained = members[0]
-    table = renamed(table, trained.cell.genes)
-    lacking = np.array([gene not in trained.cell.genes for gene in table.names])
+    trained, genes = members[0], members[0].cell.genes
+    lacking = np.array([genes.find(gene) not in genes for gene in table.names])
     unknown = table.total(lacking[table.targets]) > 0
     seen = np.isin(identities(table, trained), strains_of_runs(members))
     # The wild type is a strain for models that see its covariates.
@@ -107,11 +102,11 @@ def _new_strains(members: Sequence[Trained], table: Strains, name: str) -> Strai
 def identities(strains: Strains, trained: Trained) -> Keys:
     """Return a key of each strain, [S], by what makes it another one for a model.
 
-    That is its genes, their activities and the covariates that the model sees and no simulator computes. Keys of
-    different strains collide as rarely as those of `strain_keys`.
+    That is its genes, their activities and the covariates that the model sees and no simulator computes.
     """
     changed = strains.with_targets(strains.left() != 1)
-    keys = strain_keys(changed.with_(columns={}, activities=changed.left()))
+    names = tuple(map(trained.cell.genes.find, strains.names))
+    keys = changed.with_(names=names, columns={}, activities=changed.left()).strain_keys
     for name in asked_of(trained):
         if name in strains.covariates:
             categories = strains.covariates[name]
@@ -119,11 +114,6 @@ def identities(strains: Strains, trained: Trained) -> Keys:
             of = gene_keys(categories)[values.astype(np.int64)] if categories else number_keys(values)
             keys = shuffled(keys ^ gene_keys([name])[0], 0) + of
     return keys
-
-
-def renamed(table: Strains, genes: Vocabulary) -> Strains:
-    """Rename the genes of strains as a cell graph does, as far as it knows them."""
-    return replace(table, names=tuple(map(genes.find, table.names)))
 
 
 def strains_of_runs(members: Sequence[Trained]) -> Keys:
@@ -134,6 +124,6 @@ def strains_of_runs(members: Sequence[Trained]) -> Keys:
         split = Split.load(member.run.split)
         store = store_of_run(member.config, split)
         if store.sha256 not in of_stores:
-            of_stores[store.sha256] = identities(renamed(store.read(), members[0].cell.genes), member)
+            of_stores[store.sha256] = identities(store.read(), member)
         found.append(of_stores[store.sha256][split.part <= VALIDATION])
     return np.concatenate(found)

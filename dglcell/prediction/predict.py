@@ -1,22 +1,25 @@
-"""Predict strains, designs part by part, in one process or several, and choose which strains come first."""
+"""Predict strains, with intervals, and designs part by part, and choose which strains come first."""
 
 from __future__ import annotations
 
 import functools
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dglcell.data.config import ALIKE_EVERYWHERE
 from dglcell.data.strains import Strains
-from dglcell.errors import ConfigError, did_you_mean
+from dglcell.data.table import CLASSIFICATION
+from dglcell.errors import CheckpointError, ConfigError, count, did_you_mean, listing
 from dglcell.files.atomic import atomic_file, sha256_file
 from dglcell.files.parquet import import_pyarrow, named
 from dglcell.graph.vocabulary import Vocabulary
@@ -26,7 +29,6 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.prediction import EFFECT, UNCERTAIN
 from dglcell.prediction.columns import GenotypeTable
 from dglcell.prediction.design import Design
-from dglcell.prediction.intervals import Intervals
 from dglcell.prediction.table import (
     PREDICTED_BY,
     missing_parts,
@@ -36,9 +38,219 @@ from dglcell.prediction.table import (
     write_part,
     write_tables,
 )
+from dglcell.report.run_files import read_predictions
+from dglcell.runs import MEND
 from dglcell.training.checkpoint import Trained
 from dglcell.training.predicting import mixed, predict_batches
-from dglcell.uncertainty import interval_columns, predicted_column, spread_column
+from dglcell.uncertainty import (
+    Calibration,
+    check_coverage,
+    conformal_quantile,
+    interval_columns,
+    predicted_column,
+    spread_column,
+)
+
+log = logging.getLogger("dglcell")
+
+
+WORTH_SHARING = 200
+"""Strains that must have deletions in common for these deletions to be computed first, and once."""
+
+MOST_STRAINS = 256
+"""Strains of a forward pass, if memory is enough and nothing else is asked for."""
+
+
+def fitting_batch_of(members: Sequence[Trained]) -> int:
+    """Return the number of strains per forward pass that is expected to fit into memory for every model."""
+    return min(member.model.fitting_batch(MOST_STRAINS) for member in members)
+
+
+def choose_for_design(members: Sequence[Trained], design: Design, precision: str) -> None:
+    """Choose how the strains of a design are computed, by the table of defaults and one of `PRECISIONS`."""
+    for member in members:
+        model = member.model
+        if isinstance(model, CellModel) and model.own_graphs:
+            model.choose_for_run(_device(member).type, len(design), precision)
+        elif precision == "bf16":
+            what = "bfloat16 is for differences between the states of strains, and this model has none"
+            got = f"--precision {precision} and a model `{model.config.name}`"
+            raise ConfigError(what, got=got, do="leave --precision out")
+
+
+def batches(strains: Strains, size: int, worth_sharing: int | None = None) -> Iterator[GenotypeBatch]:
+    """Yield strains in order, ``size`` at a time, with the genes, K − 1 at most, that a batch's strains have in common.
+
+    A model may compute once what these strains share, so that batches end where their first genes change. They are not
+    cut for fewer than ``worth_sharing`` strains, never where it is None, and never where genes are weakened.
+    """
+    here, number, ends = strains.to("cpu"), len(strains), list[tuple[int, NDArray[np.int64]]]()
+    if worth_sharing is not None and number and strains.activities is None:
+        genes_SK = strains.targets.reshape(number, -1)
+        for length in range(genes_SK.shape[1] - 1, 0, -1):
+            differ = (genes_SK[1:, :length] != genes_SK[:-1, :length]).any(axis=1)
+            ends.append((length, np.concatenate([[0], np.flatnonzero(differ) + 1, [number]])))
+    first = 0
+    while first < number:
+        last, shared = min(first + size, number), tuple[int, ...]()
+        for length, bounds in ends:
+            after = int(np.searchsorted(bounds, first, side="right"))
+            rest = int(bounds[after]) - first
+            if worth_sharing is not None and bounds[after] - bounds[after - 1] >= worth_sharing:
+                # As few batches as may be, of about the same size.
+                last = first + math.ceil(rest / math.ceil(rest / size))
+                shared = tuple(genes_SK[first, :length].tolist())
+                break
+        yield replace(here.slice(first, last).perturbations, most=here.max_deletions, shared=shared)
+        first = last
+
+
+def predict_rows(
+    members: Sequence[Trained],
+    strains: Strains,
+    *,
+    batch_size: int | None = None,
+    worth_sharing: int | None = None,
+    intervals: Intervals | None = None,
+) -> dict[str, NDArray[Any]]:
+    """Predict strains by one or several models.
+
+    Args:
+        members: the models, on the device where this runs.
+        strains: in numpy, with genes of the cell graph and the covariates that the models see.
+        batch_size: strains per forward pass; as many as fit into memory where None.
+        worth_sharing: as for `batches`, where models compute once what strains share.
+
+    Returns:
+        The columns of `prediction_columns`, and those of intervals.
+    """
+    phenotypes = members[0].phenotypes
+    predicted_RST = np.full((len(members), len(strains), len(phenotypes)), np.nan, np.float32)
+    for member, predicted_ST in zip(members, predicted_RST, strict=True):
+        chosen = [member.predicts(phenotype) for phenotype in phenotypes]
+        if any(one.weight < 1 for one in chosen) and len(strains):
+            size, device = batch_size or fitting_batch_of([member]), _device(member)
+            cut = batches(strains, size, worth_sharing if member.model.shares_deletions else None)
+            moved = (batch.to(device, non_blocking=True) for batch in cut)
+            predicted_ST[:] = predict_batches(member.model, member.normaliser, moved)
+        for t, one in enumerate(chosen):
+            if one.baseline is not None and len(strains):
+                predicted_ST[:, t] = mixed(predicted_ST[:, t], one.baseline.predict(strains), one.weight)
+    columns = prediction_columns(phenotypes, predicted_RST)
+    if intervals is None:
+        return columns
+    return columns | intervals.calibration.columns(strains, columns, intervals.coverage)
+
+
+def predict_table(
+    members: Sequence[Trained],
+    table: GenotypeTable,
+    *,
+    batch_size: int | None = None,
+    intervals: Intervals | None = None,
+) -> dict[str, Any]:
+    """Return the column ``predicted_by`` and those of `predict_rows` for each row of a table, NaN without a strain."""
+    nothing = predict_rows(members, table.strains.take(np.arange(0)), intervals=intervals)
+    table.refuse_columns([PREDICTED_BY, *nothing])
+    if intervals is not None:
+        intervals.warn_of_new_genes(table.strains)
+    found = predict_rows(members, table.strains, batch_size=batch_size, intervals=intervals)
+    return {PREDICTED_BY: predicted_by(members)} | {name: table.of_rows(of, np.nan) for name, of in found.items()}
+
+
+def _device(member: Trained) -> torch.device:
+    return next(member.model.parameters()).device
+
+
+# Intervals.
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """These make intervals of what models predict."""
+
+    calibration: Calibration
+    coverage: float  #: share of the strains whose measured value shall be in its interval
+
+    @classmethod
+    def of(cls, members: Sequence[Trained], coverage: float) -> Self:
+        """Return the intervals of one model, or of the mean of several."""
+        check_coverage(coverage)
+        others = {one.name for member in members for one in member.chosen.values() if not one.is_best}
+        if others:
+            raise ConfigError(
+                "intervals are calibrated for what was best on the validation part",
+                got=f"predictions of {listing(sorted(others))}",
+                do="leave out `--with`, or `--interval`",
+            )
+        found = [*map(_calibration_of, members)]
+        calibration = found[0] if len(found) == 1 else _together(found[0], members)
+        for one in calibration.phenotypes.values():
+            if one.kind != CLASSIFICATION:
+                conformal_quantile(one.scores, coverage)
+        return cls(calibration, coverage)
+
+    def warn_of_new_genes(self, rows: Strains | Design) -> None:
+        """Say which strains have more genes that training never changed than any validation strain has."""
+        new, most = self.calibration.training == 0, self.calibration.most_new
+        if isinstance(rows, Design):
+            number = int(new[list(rows.genes)].sum())
+            beyond, what = min(number, rows.size) > most, f"strains with {count(number, 'gene')} of the design"
+        else:
+            strains = int((rows.total(new[rows.targets]) > most).sum())
+            beyond, what = strains > 0, count(strains, "strain")
+        if beyond:
+            log.warning(
+                "%s: the intervals may be too narrow, because training has never changed these genes, and no strain "
+                "that the intervals are calibrated with has more than %s of this kind",
+                what,
+                count(most, "gene"),
+            )
+
+
+def _calibration_of(member: Trained) -> Calibration:
+    """Read the calibration of a run, which must be of the checkpoint that predicts."""
+    found = Calibration.load(member.run.calibration)
+    if (found.checkpoint, found.epoch) != (member.path.name, member.epoch):
+        raise CheckpointError(
+            f"the intervals of the run '{member.run.path}' are of another checkpoint",
+            got=f"{member.path.name} after epoch {member.epoch + 1}",
+            expected=f"{found.checkpoint} after epoch {found.epoch + 1}",
+            do="leave out `--checkpoint`, or " + MEND,
+        )
+    if len(found.training) != len(member.cell.genes) or tuple(found.phenotypes) != member.phenotypes:
+        what, expected = f"'{member.run.calibration}' is of another run", "the file as `dglcell train` wrote it"
+        raise CheckpointError(what, expected=expected, do=MEND)
+    return found
+
+
+def _together(first: Calibration, members: Sequence[Trained]) -> Calibration:
+    """Calibrate the mean of several runs on the validation part that they share."""
+    if len({member.split_sha256 for member in members}) > 1:
+        raise ConfigError(
+            "runs with different splits have no validation part in common, on which intervals could be calibrated",
+            got=f"{len(members)} runs",
+            expected="runs of several seeds with the same `split.seed`",
+            do="predict with one of the runs, or leave out `--interval`",
+        )
+    phenotypes = members[0].phenotypes
+    tables = [read_predictions(member.run, "validation") for member in members]
+    for table, member in zip(tables, members, strict=True):
+        if not set(phenotypes) <= set(table) or {len(one) for one in table.values()} != {len(first.structure)}:
+            what = f"the predictions of the validation part in '{member.run.path}' are of other strains"
+            raise CheckpointError(what, do=MEND)
+    predicted_RST = np.array([[table[name].predicted for name in phenotypes] for table in tables]).transpose(0, 2, 1)
+    columns = prediction_columns(phenotypes, predicted_RST)
+    return first.fitted(
+        {name: one.kind for name, one in first.phenotypes.items()},
+        {name: columns[predicted_column(name)] for name in phenotypes},
+        {name: tables[0][name].measured for name in phenotypes},
+        {name: columns[spread_column(name)] for name in phenotypes},
+        constant=members[0].config.split.kind in ALIKE_EVERYWHERE,
+    )
+
+
+# Designs.
 
 
 @dataclass(frozen=True)
@@ -63,14 +275,7 @@ class Ranking:
         *,
         with_intervals: bool = False,
     ) -> Ranking:
-        """Make a ranking of what models predict of a design.
-
-        Args:
-            phenotype: phenotype to compare; may be None where the models predict only one.
-
-        Raises:
-            ConfigError: the models do not predict the phenotype, or the ranking requires several seeds or intervals.
-        """
+        """Make a ranking of what models predict of a design; the phenotype may be None where they predict only one."""
         known = members[0].phenotypes
         if (phenotype not in known) if phenotype else len(known) > 1:
             raise ConfigError(
@@ -116,129 +321,6 @@ class Ranking:
         yield merged
 
 
-WORTH_SHARING = 200
-"""Strains that must have deletions in common for these deletions to be computed first, and once."""
-
-MOST_STRAINS = 256
-"""Strains of a forward pass, if memory is enough and nothing else is asked for."""
-
-
-def fitting_batch_of(members: Sequence[Trained]) -> int:
-    """Return the number of strains per forward pass that is expected to fit into memory for every model."""
-    return min(member.model.fitting_batch(MOST_STRAINS) for member in members)
-
-
-def choose_for_design(members: Sequence[Trained], design: Design, precision: str) -> None:
-    """Choose how the strains of a design are computed, by the table of defaults (``Choices``) and one of `PRECISIONS`.
-
-    Raises:
-        ConfigError: half precision is asked for, and a model has no differences of strains.
-    """
-    for member in members:
-        model = member.model
-        if isinstance(model, CellModel) and model.own_graphs:
-            model.choose_for_run(_device(member).type, len(design), precision)
-        elif precision == "bf16":
-            what = "bfloat16 is for differences between the states of strains, and this model has none"
-            got = f"--precision {precision} and a model `{model.config.name}`"
-            raise ConfigError(what, got=got, do="leave --precision out")
-
-
-def batches(strains: Strains, size: int, worth_sharing: int | None = None) -> Iterator[GenotypeBatch]:
-    """Yield strains in order, ``size`` at a time.
-
-    A model may compute once what the strains of a batch have in common, so batches can end where their common genes do.
-
-    Args:
-        worth_sharing: batches are not cut for first genes that fewer neighbouring strains have in common; they are
-            never cut where None, and where genes are weakened.
-
-    Yields:
-        Batches that name the genes that all of their strains have in common, K − 1 genes at most.
-    """
-    here, number, ends = strains.to("cpu"), len(strains), list[tuple[int, NDArray[np.int64]]]()
-    if worth_sharing is not None and number and strains.activities is None:
-        genes_SK = strains.targets.reshape(number, -1)
-        for length in range(genes_SK.shape[1] - 1, 0, -1):
-            differ = (genes_SK[1:, :length] != genes_SK[:-1, :length]).any(axis=1)
-            ends.append((length, np.concatenate([[0], np.flatnonzero(differ) + 1, [number]])))
-    first = 0
-    while first < number:
-        last, shared = min(first + size, number), tuple[int, ...]()
-        for length, bounds in ends:
-            after = int(np.searchsorted(bounds, first, side="right"))
-            rest = int(bounds[after]) - first
-            if worth_sharing is not None and bounds[after] - bounds[after - 1] >= worth_sharing:
-                # As few batches as may be, of about the same size.
-                last = first + math.ceil(rest / math.ceil(rest / size))
-                shared = tuple(genes_SK[first, :length].tolist())
-                break
-        yield replace(here.slice(first, last).perturbations, most=here.max_deletions, shared=shared)
-        first = last
-
-
-def predict_rows(
-    members: Sequence[Trained],
-    strains: Strains,
-    *,
-    batch_size: int | None = None,
-    worth_sharing: int | None = None,
-    intervals: Intervals | None = None,
-) -> dict[str, NDArray[Any]]:
-    """Predict strains by one or several models.
-
-    Args:
-        members: the models, on the device where this runs.
-        strains: in numpy, with genes of the cell graph and the covariates that the models see.
-        batch_size: strains per forward pass; as many as fit into memory where None.
-        worth_sharing: as for `batches`, where models compute once what strains share.
-        intervals: what makes intervals of predictions; there are none where None.
-
-    Returns:
-        The columns of `prediction_columns`, and those of intervals.
-    """
-    phenotypes = members[0].phenotypes
-    predicted_RST = np.full((len(members), len(strains), len(phenotypes)), np.nan, np.float32)
-    for member, predicted_ST in zip(members, predicted_RST, strict=True):
-        chosen = [member.predicts(phenotype) for phenotype in phenotypes]
-        if any(one.weight < 1 for one in chosen) and len(strains):
-            size, device = batch_size or fitting_batch_of([member]), _device(member)
-            cut = batches(strains, size, worth_sharing if member.model.shares_deletions else None)
-            moved = (batch.to(device, non_blocking=True) for batch in cut)
-            predicted_ST[:] = predict_batches(member.model, member.normaliser, moved)
-        for t, one in enumerate(chosen):
-            if one.baseline is not None and len(strains):
-                predicted_ST[:, t] = mixed(predicted_ST[:, t], one.baseline.predict(strains), one.weight)
-    columns = prediction_columns(phenotypes, predicted_RST)
-    if intervals is None:
-        return columns
-    return columns | intervals.calibration.columns(strains, columns, intervals.coverage)
-
-
-def predict_table(
-    members: Sequence[Trained],
-    table: GenotypeTable,
-    *,
-    batch_size: int | None = None,
-    intervals: Intervals | None = None,
-) -> dict[str, Any]:
-    """Return the column ``predicted_by`` and those of `predict_rows` for each row of a table, NaN without a strain.
-
-    Raises:
-        GenotypeError: the table has such a column already.
-    """
-    nothing = predict_rows(members, table.strains.take(np.arange(0)), intervals=intervals)
-    table.refuse_columns([PREDICTED_BY, *nothing])
-    if intervals is not None:
-        intervals.warn_of_new_genes(table.strains)
-    found = predict_rows(members, table.strains, batch_size=batch_size, intervals=intervals)
-    return {PREDICTED_BY: predicted_by(members)} | {name: table.of_rows(of, np.nan) for name, of in found.items()}
-
-
-def _device(member: Trained) -> torch.device:
-    return next(member.model.parameters()).device
-
-
 PART_STRAINS = 2**18
 PART_SECONDS = 300.0
 """Seconds that a part takes, approximately, which is what a slow model loses when it is stopped."""
@@ -273,9 +355,6 @@ def predict_design(
     Returns:
         Strains per second of this call, 0 where nothing was left to predict; None where other processes are still at
         work on the folder.
-
-    Raises:
-        DataError: the folder has parts of another model or design, or damaged ones.
     """
     genes, batch_size = members[0].cell.genes, batch_size or fitting_batch_of(members)
     predict = functools.partial(

@@ -77,19 +77,11 @@ ROWS = "rows_of_a_part"
 
 
 def rows_of_parts(folder: Path, about: Mapping[str, Any], choose: Callable[[], int]) -> int:
-    """Return how many rows each part of a folder has, which is made where it is missing.
+    """Return how many rows each part of a folder has; where there is none yet it is made, and ``choose`` says how many.
 
-    Parts are ``part-00000.parquet``, ``part-00001.parquet`` and so on. A part appears whole or not at all. Its number
-    says which rows it has, so any number of processes may write parts, and a command that was stopped goes on with
-    those that are missing.
-
-    Args:
-        folder: where the parts are.
-        about: what the predictions are of; the record of an earlier folder has to agree.
-        choose: function that returns how many rows a part shall have. It is called where there is no folder yet.
-
-    Raises:
-        DataError: the folder holds something else, or other predictions.
+    A part appears whole or not at all. Its number says which rows it has, so any number of processes may write parts,
+    and a command that was stopped goes on with those that are missing. ``about`` says what the predictions are of; the
+    record of an earlier folder has to agree.
     """
     record = folder / "_predictions.json"  # readers of such folders skip names with `_` in front
     with only_writer(folder):

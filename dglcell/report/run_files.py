@@ -17,9 +17,8 @@ from omegaconf import DictConfig, OmegaConf
 from pydantic import BaseModel, Field
 
 from dglcell.config.read import read_yaml
-from dglcell.data.changes import ACTIVITIES, GENES, LEARNED_ACTIVITIES
 from dglcell.data.columns import MEDIUM
-from dglcell.data.table import REGRESSION
+from dglcell.data.table import ACTIVITIES, GENES, LEARNED_ACTIVITIES, REGRESSION
 from dglcell.errors import CheckpointError, ConfigError, DglcellError, count, listing
 from dglcell.files.untrusted import Fields, Number, UnreadableError, Whole, check_fields, damaged, read_fields
 from dglcell.metrics import ResultRow

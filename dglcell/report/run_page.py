@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from dglcell import __version__
-from dglcell.data.changes import GENES
 from dglcell.data.config import KINDS
-from dglcell.data.table import CLASSIFICATION
+from dglcell.data.table import CLASSIFICATION, GENES
 from dglcell.metrics import best_row
 from dglcell.report.page import (
     NO_TEST_PART,

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dglcell.config.experiment import Config
-from dglcell.data.changes import ACTIVITIES, LEARNED_ACTIVITIES
 from dglcell.data.config import ALIKE_EVERYWHERE
 from dglcell.data.strains import Strains
-from dglcell.data.table import REGRESSION
+from dglcell.data.table import ACTIVITIES, LEARNED_ACTIVITIES, REGRESSION
 from dglcell.errors import ConfigError
 from dglcell.files.atomic import atomic_file, no_formula, shortest, write_json
 from dglcell.machine import device_here, threads

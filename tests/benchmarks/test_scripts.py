@@ -15,7 +15,7 @@ from benchmarks.cells import GENES, PUBLISHED, generated_cell
 from benchmarks.own_tables import CLASSES, CORE, TABLES, OwnTable, interacting, measure, viable
 from dglcell.errors import ConfigError
 from dglcell.graph.schema import gene_relation
-from dglcell.new_experiment.settings import GROWTH, PAIRS, choose_settings
+from dglcell.new_experiment.experiment import GROWTH, PAIRS, choose_settings
 from dglcell.training.run import train
 
 

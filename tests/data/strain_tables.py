@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dglcell.data.columns import MEASURED, Provenance, columns_of
 from dglcell.data.config import UNUSED
-from dglcell.data.partition import Parts
+from dglcell.data.split import Parts
 from dglcell.data.strains import Strains
 
 PROVENANCE = Provenance(

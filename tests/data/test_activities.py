@@ -12,17 +12,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.data.changes import split_activity
 from dglcell.data.columns import COVARIATE, PHENOTYPE, ROW, Column, columns_of
 from dglcell.data.config import SplitConfig
-from dglcell.data.partition import gene_set_keys, strain_keys
 from dglcell.data.sources import SourceConfig, load_source
 from dglcell.data.sources.config import CsvConfig, GuideConfig
 from dglcell.data.sources.csv_table import guide_covariates, joined
 from dglcell.data.split import make_split
 from dglcell.data.store import Store, build_store
 from dglcell.data.strains import Strains
-from dglcell.data.table import Rows
+from dglcell.data.table import Rows, split_activity
 from dglcell.errors import ConfigError, DataError, GenotypeError
 from tests.data.strain_tables import assert_same_strains, random_table, table_of, with_columns
 
@@ -121,29 +119,10 @@ def some_strains(seed: int, number: int) -> Strains:
     return Strains.from_names(strains, phenotypes={"y": numbers.normal(size=number)}, covariates={"medium": medium})
 
 
-@given(seed=st.integers(0, 99), number=st.integers(2, 12))
-def test_activities_and_covariates_stay_with_their_strains(seed: int, number: int) -> None:
-    strains = some_strains(seed, number)
-    rows = np.random.default_rng(seed).permutation(number)
-    taken, tensors = strains.take(rows), strains.to("cpu").take(torch.from_numpy(rows))
-    cut = int(rows[0])
-    whole = joined([strains.slice(0, cut), strains.slice(cut, number)])
-
-    def shown(of: Strains) -> list[tuple[dict[str, float], float]]:
-        assert of.activities is not None
-        left = np.split(np.asarray(of.activities), np.asarray(of.offsets[1:-1]))
-        values = np.asarray(of.of_kind(COVARIATE)["medium"]).tolist()
-        names = [[of.names[i] for i in part] for part in np.split(np.asarray(of.targets), np.asarray(of.offsets[1:-1]))]
-        return [(dict(zip(n, x.tolist(), strict=True)), value) for n, x, value in zip(names, left, values, strict=True)]
-
-    assert shown(taken) == shown(tensors) == [shown(strains)[row] for row in rows]
-    assert shown(whole) == shown(strains)
-
-
 def test_a_random_split_parts_activities_and_media_of_one_gene() -> None:
     strains = some_strains(0, 60)
     keys = {}
-    for number, key in enumerate(strain_keys(strains)):
+    for number, key in enumerate(strains.strain_keys):
         of = strains.slice(number, number + 1)
         assert of.activities is not None
         gene = of.genotypes[0]
@@ -153,7 +132,7 @@ def test_a_random_split_parts_activities_and_media_of_one_gene() -> None:
     assert all(len(found) == 1 for found in keys.values())
     assert len(set.union(*keys.values())) == len(keys)
     plain = Strains.from_names([["a", "b"], ["c"]])
-    assert np.array_equal(strain_keys(plain), gene_set_keys(plain))
+    assert np.array_equal(plain.strain_keys, plain.gene_set_keys)
     split = make_split(SplitConfig(kind="random", fractions=[0.4, 0.3, 0.3]), strains, "0" * 64)
     single = [set(strains.take(split.indices(part)).targets) for part in ("train", "test")]
     assert single[0] & single[1]
@@ -241,17 +220,19 @@ def test_mismatches_of_guides(tmp_path: Path) -> None:
             guide_covariates(guides, guides_of("ACGT", sequence))
 
 
+TABLES = [random_table(30, 9, (0, 4), columns=True), random_table(30, 9, (2, 2)), some_strains(1, 30)]
+
+
 @given(rows=st.lists(st.integers(0, 29), min_size=1, max_size=12), fillers=st.integers(0, 5))
-@pytest.mark.parametrize("deletions", [(0, 4), (2, 2)])
-def test_strains_are_taken_alike_from_arrays_and_from_tensors(
-    deletions: tuple[int, int], rows: list[int], fillers: int
-) -> None:
-    table = random_table(30, 9, deletions, columns=True)
+@pytest.mark.parametrize("table", TABLES)
+def test_strains_are_taken_alike_from_arrays_and_from_tensors(table: Strains, rows: list[int], fillers: int) -> None:
     taken = table.take(np.array(rows))
-    assert taken.genotypes == [table.genotypes[row] for row in rows]
+    assert taken.changes == [table.changes[row] for row in rows]
     for column, values in table.columns.items():
         np.testing.assert_array_equal(taken.columns[column], values[rows])
-    assert_same_strains(joined([table.slice(0, rows[0]), table.slice(rows[0], 30)]), table)
+    whole = joined([table.slice(0, rows[0]), table.slice(rows[0], 30)])
+    assert_same_strains(whole, table)
+    assert (whole.changes, whole.covariates) == (table.changes, table.covariates)
     tensors = table.to("cpu").take(torch.tensor(rows), len(taken.targets) + fillers)
     assert tensors.targets.tolist() == [*taken.targets.tolist(), *[-1] * fillers]
     assert_same_strains(tensors.with_(targets=tensors.targets[: len(taken.targets)]).numpy(), taken)

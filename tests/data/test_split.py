@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.data.config import FOLDED, TEST, UNUSED, VALIDATION, SplitConfig, SubsetConfig
-from dglcell.data.partition import divide
-from dglcell.data.split import Split, make_split, subset_parts
+from dglcell.data.split import Split, divide, make_split, subset_parts
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
 from tests.data.strain_tables import random_table, table_of, tables
@@ -157,14 +156,11 @@ SIDE = random_table(200, 50, (2, 3))
 @pytest.mark.parametrize(
     ("config", "table", "message"),
     [
-        (SplitConfig(), table_of([["A"], ["B"]]), r"random split: no strain in .*\n.* train.*\n.*\n.*larger fraction"),
+        (SplitConfig(), table_of([["A"], ["B"]]), r"random split: no strain in .*\n.* train.*\n.*\n.*the fraction"),
         (SplitConfig("pair_disjoint"), table_of([["A"], ["B"], ["C"]] * 9), "pair_disjoint split: no strain in valid"),
-        (
-            SplitConfig("deletions", max_deletions=3),
-            SIDE,
-            r"no strain for the test part\n.* with 2, [0-9]+ with 3 deleted.*\n.*at most 3 .*\n.*lower `split.max_del",
-        ),
-        (SplitConfig("deletions", max_deletions=1), SIDE, r"no strain for the training part\n[\s\S]*raise `split.max"),
+        (SplitConfig("deletions", max_deletions=3), SIDE, r"no strain in test\n[\s\S]*change `split.max_deletions`"),
+        (SplitConfig("deletions", max_deletions=1), SIDE, "no strain in train and validation"),
+        (SplitConfig("gene_split_1", test_genes=50), SIDE, r"no strain in train[\s\S]*change `split.test_genes`"),
         (SplitConfig(subset=SubsetConfig(201)), SIDE, r"larger than the set of strains\n.*size 201\n.*at most 200 "),
     ],
 )

@@ -9,10 +9,9 @@ import pytest
 
 from dglcell.config.read import load_config
 from dglcell.data.sources import load_source
-from dglcell.data.table import IssuesError
 from dglcell.errors import DataError
-from dglcell.new_experiment.cell import Wanted
 from dglcell.new_experiment.experiment import write_experiment
+from dglcell.new_experiment.table import Wanted
 
 DOSES = """\
 gene_1,activity_1,medium,temperature,growth
@@ -141,8 +140,6 @@ PERCENT = r"activities look like percent\n  got: +up to {} in column"
 CONSTANT = r"nothing can be learned from growth\n  got: +the same value in 3 rows\n(.|\n)*  do: +"
 WORDS = "phenotypes are numbers: write 0 and 1 in place of 'lethal', 'viable' in column 'call'"
 CALLS = "gene_1,call,note\nb0008,viable,u\nb0114,lethal,v\nb0115,NA,w\nb0116,viable,x\nb0351,viable,y\nb0356,viable,z\n"
-CARBON = {"acpS": 1, "argG": 0.99, "aroB": 1.01, "birA": 0.98, "carA": 0.1}
-GENES = "Gen,Medium,Wachstum\n" + "\n".join(f"{g},{medium},{x}" for g, x in CARBON.items() for medium in ("LB", "M9"))
 TWICE = ["b0008:0.3;b0114,0.5", "b0115:0.1;b0115,0.4", *(f"b0116:0.{n};b0351,0.6" for n in range(1, 9))]
 
 
@@ -177,7 +174,6 @@ TWICE = ["b0008:0.3;b0114,0.5", "b0115:0.1;b0115,0.4", *(f"b0116:0.{n};b0351,0.6
         ),
         (CALLS, {}, rf"which columns are phenotypes\?\n(.|\n)*  do:       {WORDS}"),
         (CALLS, {"phenotypes": ["call"]}, f"  do:       {WORDS}$"),
-        (GENES, {}, "contradicting values(.|\n)*do:       no column of genes was found, so all rows are the wild type"),
     ],
 )
 def test_tables_that_cannot_be_used_are_refused(text: str, options: dict[str, Any], message: str) -> None:
@@ -186,37 +182,11 @@ def test_tables_that_cannot_be_used_are_refused(text: str, options: dict[str, An
     assert not Path("mine.yaml").exists()
 
 
-def test_faults_of_activities_and_covariates_are_listed() -> None:
-    rows = ["b0008,0.5,a,37,0.5", "b0008,0.50,a,37.0,9", "b0008,0.5,b,37,9", "b0114,half,a,30,0.6"]
-    rows += ["b0115,-1,a,30,0.5", "b0116,0.1,,30,0.5", ",0.5,a,30,0.6", "b0118:0.2,0.1,a,30,0.6"]
-    rows += ["b0351,0.2,b,30,0.5", "b0356,,a,30,0.4", "b0451,,a,30,0.55"]
-    text = "\n".join([DOSES.splitlines()[0], *rows]) + "\n"
-    with pytest.raises(IssuesError) as refused:
-        init(text)
-    an_activity = "no activity of a gene, which is 0 for a deletion, 1 for the wild type, or another finite number"
-    assert str(refused.value).partition("\n  do:")[0].splitlines() == [
-        "'strains.csv': 6 faults in 7 of 11 rows",
-        "  lines 2, 3: b0008:0.5, medium a, temperature 37 has contradicting values: growth 0.5 and 9",
-        f"  line 5: 'half' is {an_activity} from 1e-06 upwards",
-        f"  line 6: '-1' is {an_activity} from 1e-06 upwards",
-        "  line 7: covariate medium is blank, and every strain needs it",
-        "  line 8: an activity has no gene: '' and '0.5'",
-        "  line 9: an activity is given twice: 'b0118:0.2' and '0.1'",
-    ]
-    assert "strains     4, phenotypes growth\n" in init(text, write_clean=Path("clean.csv"))
-
-
-def test_of_many_contradictions_a_few_are_shown_and_a_mean_is_offered() -> None:
+def test_strains_whose_rows_differ_most_are_named() -> None:
     genes = ["b0008", "b0114", "b0115", "b0116", "b0351", "b0356", "b0451", "b0474"]
-    rows = [f"{gene},{value}" for gene in genes for value in (0.1, 0.9, 5, 0.5)]
-    alone = ["b0485,0.51", "b0505,0.49", "b0509,0.52"] + [f"b{n:04d},0.5" for n in (721, 722, 723, 724, 726, 727)]
-    text = "gene_1,growth\n" + "\n".join([*rows, *alone]) + "\n"
-    with pytest.raises(IssuesError) as refused:
-        init(text)
-    lines = str(refused.value).splitlines()
-    assert lines[0] == "'strains.csv': 8 faults in 32 of 41 rows"
-    assert lines[1] == "  lines 2, 3, 4, 5: b0008 has contradicting values: growth from 0.1 to 5 in 4 rows"
-    assert lines[6] == "  and 3 more contradictions"
-    assert "if they are replicates that vary so much, `dglcell init … --average` takes their mean" in lines[-1]
-    assert "repeated    24 rows of genes listed before, 0 with equal values: averaged" in init(text, average=True)
-    assert load_source(load_config(Path("mine.yaml")).data.source).phenotypes["growth"][0] == pytest.approx(1.625)
+    rows = [f"{gene},{value}" for number, gene in enumerate(genes) for value in (0.1, 0.9, number, 0.5)]
+    said = init("gene_1,growth\n" + "\n".join([*rows, "b0485,0.5"]) + "\n").splitlines()
+    assert said[-6] == "repeated    24 rows of genes listed before, 0 with equal values: averaged"
+    assert said[-5] == "  lines 30, 31, 32, 33: the same strain, growth 0.1 to 7"
+    assert said[-1] == "  lines 14, 15, 16, 17: the same strain, growth 0.1 to 3"
+    assert load_source(load_config(Path("mine.yaml")).data.source).phenotypes["growth"][1] == pytest.approx(0.625)

@@ -19,8 +19,8 @@ from dglcell.data.sources import load_source
 from dglcell.data.table import IssuesError
 from dglcell.errors import ConfigError, DataError
 from dglcell.graph.catalogue import GENE_SETS
-from dglcell.new_experiment.cell import Wanted
-from dglcell.new_experiment.experiment import ask, write_experiment
+from dglcell.new_experiment.experiment import write_experiment
+from dglcell.new_experiment.table import Wanted
 from tests.http_server import serve_folder
 
 TABLE = "name,gene_1,gene_2,growth,note\na,b0008,b2464,0.9,x\nb,b0727,,1.0,\nc,b0728,b0008,,y\nd,b0728,b2464,0.5,z\n"
@@ -72,14 +72,6 @@ def test_columns_are_found_and_the_file_is_valid(written: tuple[str, Path]) -> N
     assert (config.experiment.name, config.cell.model, config.model.name) == ("mine", "textbook", "hetero_cell")
     csv = config.data.source.csv
     assert (csv.genes, csv.phenotypes) == (["gene_1", "gene_2"], {"growth": "growth"})
-
-
-def test_answers_make_the_same_as_options(table: Path) -> None:
-    answers = iter(["strains.csv", "textbook", ""])
-    assert ask(Wanted(Path("mine.yaml")), lambda question: next(answers)) == wanted(table)
-    answers = iter(["collins2007", "", "gene_disjoint"])
-    given = Wanted(Path("a.yaml"), screen="collins2007", split="gene_disjoint")
-    assert ask(Wanted(Path("a.yaml")), lambda question: next(answers)) == given
 
 
 def test_the_verb_writes_it(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,55 +130,35 @@ def test_all_faults_are_said_at_once_and_a_copy_is_without_them(table: Path) -> 
     with pytest.raises(IssuesError) as refused:
         write_experiment(wanted(table))
     assert str(refused.value).partition("\n  do:")[0].splitlines() == [
-        "'strains.csv': 5 faults in 6 of 16 rows",
-        "  lines 2, 12: b0008 has contradicting values: growth 0.008 and 9.5",
+        "'strains.csv': 4 faults in 4 of 16 rows",
         "  line 11: gene 'b1241' is deleted twice (written adhE, b1241)",
         "  line 13: no gene is deleted",
         f"  line 14: unknown gene 'adhX'{load_cell('quickstart').genes.suggestion('adhX')}",
         "  line 15: growth 'inf' is no finite number",
     ]
     said = write_experiment(wanted(table, write_clean=Path("clean.csv")))
-    assert "clean copy  clean.csv: 5 rows left out, other faults mended\n" in said
-    assert "names       1 of 10 names is no systematic one: `aliases: textbook`" in said
+    assert "clean copy  clean.csv: 3 rows left out, other faults mended\n" in said
+    assert "names       1 of 11 names is no systematic one: `aliases: textbook`" in said
     assert "Training leaves these strains out: `data.unknown_genes: drop`." in said
     config = load_config(Path("mine.yaml"))
     assert config.data.unknown_genes == "drop"
     strains = load_source(config.data.source)
     assert strains.genotypes[-1] == ["b1241"]
-    assert len(strains) == 10
+    assert len(strains) == 11
     with pytest.raises(ConfigError, match="`--write-clean` names the table itself"):
         write_experiment(wanted(table, write_clean=table))
 
 
-def pairs_and_singles(pairs: int, singles: int) -> str:
-    """Return a table of so many pairs and single deletions of the core model, in two columns."""
+@pytest.mark.parametrize(("pairs", "singles"), [(57, 3), (30, 20)])
+def test_a_few_blank_genes_among_pairs_are_pointed_out(table: Path, pairs: int, singles: int) -> None:
     genes = load_cell("quickstart").genes.names
     both = [f"{a},{b}" for a, b in itertools.islice(itertools.combinations(genes, 2), pairs)]
     alone = [f"{gene}," if number % 2 == 0 else f",{gene}" for number, gene in enumerate(genes[:singles])]
     rows = [f"{strain},{0.5 + number / 1000}" for number, strain in enumerate([*both, *alone])]
-    return "gene_1,gene_2,growth\n" + "\n".join(rows) + "\n"
-
-
-def test_a_blank_gene_among_pairs_is_a_fault(table: Path) -> None:
-    table.write_text(pairs_and_singles(57, 3))
-    with pytest.raises(IssuesError) as refused:
-        write_experiment(wanted(table))
-    meant = "is blank, while 57 of 60 rows name 2 genes (if that is meant: `--keep-blank`)"
-    assert str(refused.value).partition("\n  do:")[0].splitlines() == [
-        "'strains.csv': 2 faults in 3 of 60 rows",
-        f"  lines 59, 61: gene_2 {meant}",
-        f"  line 60: gene_1 {meant}",
-    ]
-    assert "deletions   57 of 2 genes\n" in write_experiment(wanted(table, write_clean=Path("clean.csv")))
-    assert set(load_source(load_config(Path("mine.yaml")).data.source).num_deletions) == {2}
-    said = write_experiment(wanted(table, keep_blank=True))
-    assert "deletions   3 of 1 gene, 57 of 2 genes\n" in said
-
-
-@pytest.mark.parametrize(("pairs", "singles"), [(56, 3), (1000, 20), (2, 1)])
-def test_single_deletions_on_purpose_are_none(table: Path, pairs: int, singles: int) -> None:
-    table.write_text(pairs_and_singles(pairs, singles))
-    assert f"deletions   {singles} of 1 gene, {pairs:,} of 2 genes\n" in write_experiment(wanted(table))
+    table.write_text("gene_1,gene_2,growth\n" + "\n".join(rows) + "\n")
+    said = write_experiment(wanted(table))
+    assert f"deletions   {singles} of 1 gene, {pairs} of 2 genes\n" in said
+    assert ("blank       lines 59, 60, 61: fewer than 2 genes" in said) == (singles < 20)
 
 
 def test_cells_have_names_and_what_is_not_there_is_listed(table: Path) -> None:
@@ -209,11 +181,6 @@ def test_files_that_are_not_here_are_offered(table: Path, tmp_path: Path) -> Non
     assert said.startswith("`yeast` needs files that are not here\n  got:      5 files, ")
     assert re.search(r"MB, about \d+ s with 10 Mbit/s\n", said)
     assert "do:       `dglcell init mine --fetch` downloads them and goes on" in said
-    asked: list[str] = []
-    with pytest.raises(ConfigError, match="needs files that are not here"):
-        write_experiment(wanted(table, cell="yeast", raw=raw, confirm=lambda question: bool(asked.append(question))))
-    assert len(asked) == 1
-    assert asked[0].endswith("Download? [Y/n] ")
     assert not Path("mine.yaml").exists()
 
 
@@ -230,21 +197,12 @@ def test_names_are_fetched_where_the_table_needs_them(
             source.file, urls=(f"{address}/names.csv",), sha256=hashlib.sha256(content).hexdigest(), size=len(content)
         )
         monkeypatch.setitem(GENE_SETS, "ecoli_names", replace(source, file=file))
-        raw, asked = str(tmp_path / "raw"), list[str]()
-
-        def agree(question: str) -> bool:
-            asked.append(question)  # noqa: B023
-            return True
-
+        raw = str(tmp_path / "raw")
         with pytest.raises(
             IssuesError, match=r"unknown gene 'firstname'(.|\n)* --fetch` downloads other names of genes"
         ):
             write_experiment(wanted(table, raw=raw))
-        said = write_experiment(wanted(table, raw=raw, confirm=agree))
-        assert asked == [
-            f"2 names (firstname, elsewhere) may be known to `ecoli_names`: 1 file, 0.0 MB, about 1 s with 10 Mbit/s, "
-            f"into {raw}. Download? [Y/n] "
-        ]
+        said = write_experiment(wanted(table, raw=raw, fetch=True))
         assert "names       1 of 3 names is no systematic one: `aliases: ecoli_names`" in said
         assert "unknown     1 gene, in 33% of the strains:\n  b9999\n" in said
     config = load_config(Path("mine.yaml"))
@@ -266,7 +224,7 @@ def test_rows_that_are_merged_are_counted(table: Path) -> None:
     assert said[0] == "strains     3, phenotypes growth"
     assert said[-2:] == [
         "repeated    3 rows of genes listed before, 2 with equal values: averaged",
-        "  lines 5, 6: b0727 has several values: growth 0.7 and 0.71",
+        "  lines 5, 6: the same strain, growth 0.7 to 0.71",
     ]
     table.write_text("gene_1,growth\nb0008,0.9\nb0727,0.7\n")
     assert "repeated" not in write_experiment(wanted(table))

@@ -15,8 +15,15 @@ from dglcell.data.columns import columns_of
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
 from dglcell.graph.schema import CATALYSES
-from dglcell.new_experiment.experiment import with_reasons
-from dglcell.new_experiment.settings import GROWTH, PAIRS, Facts, Schedule, choose_settings, lacking_genes
+from dglcell.new_experiment.experiment import (
+    GROWTH,
+    PAIRS,
+    Facts,
+    Schedule,
+    choose_settings,
+    lacking_genes,
+    with_reasons,
+)
 
 FITNESS = Facts(strains=3000, fewest=1, most=2, classes=False, fitness=True, genes=137)
 

@@ -19,8 +19,7 @@ from dglcell.data.columns import COVARIATE, Column
 from dglcell.data.store import Store
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, GraphError
-from dglcell.prediction.columns import GenotypeColumns
-from dglcell.prediction.covariates import asked_of, completion_of, seen_by
+from dglcell.prediction.columns import GenotypeColumns, asked_of, completion_of, seen_by
 from dglcell.prediction.design import Design
 from dglcell.prediction.measured import identities
 from dglcell.prediction.predict import predict_design

@@ -18,7 +18,7 @@ from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DglcellError
 from dglcell.prediction.design import Design
 from dglcell.prediction.export import export
-from dglcell.prediction.intervals import Intervals
+from dglcell.prediction.predict import Intervals
 from dglcell.report.run_files import read_predictions, read_run
 from dglcell.runs import RunDirectory
 from dglcell.training.evaluate import evaluate_run

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.data.changes import Changes, read_changes
 from dglcell.data.columns import (
     COVARIATE,
     MEDIUM,
@@ -26,7 +25,7 @@ from dglcell.data.columns import (
 from dglcell.data.sources.config import CsvConfig, GuideConfig
 from dglcell.data.sources.text_table import read_rows, refuse_lost
 from dglcell.data.strains import Strains
-from dglcell.data.table import Issue, IssuesError, Numbers, Rows, number_issues, read_numbers
+from dglcell.data.table import Changes, Issue, IssuesError, Numbers, Rows, number_issues, read_changes, read_numbers
 from dglcell.errors import DataError, listing
 from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.model_files import named_aliases
@@ -313,9 +312,7 @@ def strain_numbers(rows: Strains) -> NDArray[np.int64]:
     """
     import pandas as pd
 
-    from dglcell.data.partition import strain_keys  # which imports scipy
-
-    return pd.factorize(strain_keys(rows))[0].astype(np.int64, copy=False)
+    return pd.factorize(rows.strain_keys)[0].astype(np.int64, copy=False)
 
 
 def joined(parts: Sequence[Strains]) -> Strains:

@@ -17,12 +17,12 @@ import numpy as np
 import swiglpk
 from numpy.typing import NDArray
 
-from dglcell.data.changes import sets_at
 from dglcell.data.columns import MEDIUM, Provenance, columns_of, covariate_columns
 from dglcell.data.sources.config import InSilicoConfig
 from dglcell.data.sources.fba import FluxProblem
 from dglcell.data.sources.growth import CHUNK, WILD_TYPE, Fitness, Growth, KnockoutRules, lethal, snap
 from dglcell.data.strains import Strains
+from dglcell.data.table import sets_at
 from dglcell.errors import ConfigError, DataError, count, listing
 from dglcell.files.atomic import sha256_file
 from dglcell.graph.metabolism import Media

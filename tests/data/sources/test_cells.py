@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from dglcell.cli import main
-from dglcell.data.changes import activity_of
 from dglcell.data.sources import SourceConfig, load_source
 from dglcell.data.sources.config import CsvConfig
+from dglcell.data.table import activity_of
 from dglcell.errors import DataError, GenotypeError
 from dglcell.files.atomic import no_formula
 from tests.data.sources.sga_tables import write_xlsx

@@ -14,10 +14,9 @@ import pandas as pd
 import pytest
 
 from dglcell.cli import main
-from dglcell.data.report import format_stats
 from dglcell.data.sources import SourceConfig, laboratory, list_sources, load_source
 from dglcell.data.sources.laboratory import RawTable, parse_strain
-from dglcell.data.store import build_store
+from dglcell.data.store import build_store, format_stats
 from dglcell.errors import DataError
 from dglcell.graph.tables import read_aliases
 from dglcell.published.file import PublishedFile, record_path
