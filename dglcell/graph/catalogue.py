@@ -14,16 +14,15 @@ from typing import Annotated, Any
 
 from dglcell.checks import check_choice, check_values, must, one_of
 from dglcell.errors import ConfigError
-from dglcell.graph.tables import SEPARATORS, EdgeTable, read_genome_table, read_gff, read_sgd_features, read_table
+from dglcell.graph.tables import EdgeTable, read_genome_table, read_gff, read_sgd_features, read_table
 from dglcell.graph.vocabulary import UNKNOWN_POLICIES, AliasTable, Vocabulary
 from dglcell.published.file import FILES, Found, PublishedFile, read_declarations
 
 PAIRS, GROUPS = "pairs", "groups"
 
-Layout = Annotated[str, one_of("", PAIRS, GROUPS)]
+Layout = Annotated[str, one_of(PAIRS, GROUPS)]
 Unknown = Annotated[str | None, one_of(None, *UNKNOWN_POLICIES)]
 Hash = Annotated[str, must(re.compile(r"[0-9a-fA-F]{64}").fullmatch, "is no hash", "64 digits and letters a to f")]
-Separator = Annotated[str, one_of(*SEPARATORS, show=repr)]
 
 
 @dataclass
@@ -36,18 +35,15 @@ class NetworkConfig:
     source: str = ""  # a network of the catalogue, e.g. string12_0
     path: str = ""  # text table, plain or .gz: absolute, or relative to the working or the raw folder
     columns: list[str] = field(default_factory=list)  # source and target column: names, or positions from 0
-    separator: Separator = "auto"  # auto , ; tab, or space (any run of blanks)
     header: bool | None = None  # the first line names the columns; null: only if a column is given by name
     quotes: bool | None = None  # fields may be in double quotes; null: true
-    layout: Layout = ""  # pairs | groups (columns gene, group); empty: pairs
+    layout: Layout = PAIRS  # pairs | groups (columns gene, group)
     where: dict[str, str] = field(default_factory=dict)  # column → value; rows with other values are left out
     not_within: str = ""  # table with genes in its first two columns; pairs of two of them are left out
     weight: str | None = None  # column of scores that decide which rows are kept
     channels: list[str] = field(default_factory=list)  # score columns; each becomes a relation, `name_column`
     min_weight: float | None = None  # smallest weight of a row that is kept; null: all, and for channels those above 0
     directed: bool | None = None  # the first column acts on the second one; null: false
-    symmetrise: bool | None = None  # store both directions of undirected pairs; null: as `cell.symmetrise`
-    self_loops: bool | None = None  # add a self-loop to every gene without one; null: as `cell.self_loops`
     strip_prefix: str = ""  # prefix to remove from every name, e.g. "4932." for STRING
     unknown: Unknown = None  # rows with names that are not among the genes: refuse | drop; null: as `cell.unknown`
     sha256: Hash | None = None  # expected hash of the file
@@ -130,7 +126,7 @@ class NamedTable:
     def read(self, raw: str | None) -> tuple[EdgeTable, dict[str, Any]]:
         """Return the rows, and which file they are from, who made it, and its hash; see `read_table` for errors."""
         of, found = self.config, self.file.find(raw)
-        table = read_table(found.path, of.requested_columns(), of.separator, of.header, quotes=of.quotes is not False)
+        table = read_table(found.path, of.requested_columns(), of.header, quotes=of.quotes is not False)
         made = {"source": of.source, **self.source.file.origin()} if self.source else {}
         return table.where(of.where), {**made, "path": of.path, **found.provenance()}
 

@@ -101,10 +101,8 @@ class CellConfig:
         found = {}
         for name, network in self.networks.items():
             table = named_table(network, f"{key}.networks.{name}")
-            unset = {
-                k: getattr(self, k) for k in ("symmetrise", "self_loops", "unknown") if getattr(table.config, k) is None
-            }
-            found[name] = dataclasses.replace(table, config=dataclasses.replace(table.config, **unset))
+            config = dataclasses.replace(table.config, unknown=table.config.unknown or self.unknown)
+            found[name] = dataclasses.replace(table, config=config)
         return found
 
 
@@ -154,7 +152,8 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
         vocabularies |= of_metabolism
         origin["model"] = metabolism.provenance | counts
     for name, network in networks.items():
-        edges, origin["networks"][name] = network_edges(network, genes, f"cell.networks.{name}")
+        how = {"symmetrise": config.symmetrise, "self_loops": config.self_loops}
+        edges, origin["networks"][name] = network_edges(network, genes, f"cell.networks.{name}", **how)
         parts += [(gene_relation(of), ends, f"network '{name}'") for of, ends in edges.items()]
     if config.similarity is not None:
         given = {relation: ends for relation, ends, _ in parts}

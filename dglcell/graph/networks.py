@@ -105,7 +105,9 @@ def _split(name: str, config: NetworkConfig, table: EdgeTable, pairs: int) -> It
             yield relation, weight > 0 if config.min_weight is None else weight >= config.min_weight
 
 
-def network_edges(network: Network, genes: Vocabulary, key: str) -> tuple[dict[str, Edges], dict[str, Any]]:
+def network_edges(
+    network: Network, genes: Vocabulary, key: str, *, symmetrise: bool = True, self_loops: bool = False
+) -> tuple[dict[str, Edges], dict[str, Any]]:
     """Map a network's names to the gene vocabulary and merge repeated pairs.
 
     A pair that the file gives more than once (for undirected networks in either order) is one edge. A gene paired with
@@ -129,9 +131,9 @@ def network_edges(network: Network, genes: Vocabulary, key: str) -> tuple[dict[s
             "merged": len(inside) - len(merged),
             "self_pairs": int((merged.src == merged.dst).sum()),
         }
-        if config.symmetrise and not config.directed:
+        if symmetrise and not config.directed:
             merged = merged.symmetrised()
-        edges[relation] = merged.with_self_loops(len(genes)) if config.self_loops and len(merged) else merged
+        edges[relation] = merged.with_self_loops(len(genes)) if self_loops and len(merged) else merged
     where, total = network.where, len(network.names)
     if config.unknown == REFUSE:
         refuse_names(missing, total, genes, where=where, key=f"{key}.unknown", ambiguous=network.ambiguous)
@@ -171,7 +173,7 @@ class SimilaritySource:
         if self.sets is not None:
             table = named_table(self.sets, f"{key}.sets").config
             if table.layout != GROUPS:
-                what, got = f"`{key}.sets` is no table of genes and sets", f"layout: {table.layout or 'pairs'}"
+                what, got = f"`{key}.sets` is no table of genes and sets", f"layout: {table.layout}"
                 raise ConfigError(what, got=got, expected="layout: groups")
             table.validate(f"{key}.sets")
 

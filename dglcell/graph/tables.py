@@ -24,9 +24,6 @@ from dglcell.graph.vocabulary import AliasTable, Vocabulary
 if TYPE_CHECKING:
     import pandas as pd
 
-SEPARATORS = ("auto", ",", "\t", ";", " ")
-"""These separators are accepted; a space stands for any run of blanks."""
-
 
 @dataclass(frozen=True)
 class EdgeTable:
@@ -47,7 +44,7 @@ class EdgeTable:
         empty = self.frame.index[values == ""]
         if filled and len(empty):
             what = f"'{self.path.name}', line {empty[0]}: column '{self.labels[column]}' is empty"
-            do = "mend the file, or choose another separator or column"
+            do = "mend the file, or choose another column"
             raise GraphError(what, got=f"{len(empty):,} such rows", do=do)
         used = values.cat.remove_unused_categories().cat
         return list(used.categories), np.asarray(used.codes, dtype=np.int64)
@@ -86,19 +83,15 @@ class EdgeTable:
 
 
 def read_table(
-    path: Path,
-    wanted: Sequence[str] | None,
-    separator: str = "auto",
-    header: bool | None = None,
-    *,
-    quotes: bool = True,
+    path: Path, wanted: Sequence[str] | None, header: bool | None = None, *, quotes: bool = True
 ) -> EdgeTable:
     """Read some columns of a text file, plain or ``.gz``; a ``GraphError`` says what is wrong with it.
+
+    They are separated by the first of tab, comma and semicolon that is in line 1, else by blanks.
 
     Args:
         path: the file.
         wanted: column names of the header, or positions from 0 written as numbers; None for all that line 1 names.
-        separator: one of `SEPARATORS`; ``auto`` is the first of tab, comma and semicolon in line 1, else blanks.
         header: whether the first line names the columns; None: it does if a wanted column is not a number.
         quotes: whether fields may stand in double quotes; otherwise a quote is a character like others.
     """
@@ -114,8 +107,7 @@ def read_table(
         if not first:
             what = f"table '{path.name}' is empty or begins with an empty line"
             raise GraphError(what, expected="a row of column names or data", do="check the file")
-        if separator == "auto":
-            separator = next((mark for mark in ("\t", ",", ";") if mark in first), " ")
+        separator = next((mark for mark in ("\t", ",", ";") if mark in first), " ")  # that is, any run of blanks
         fields = first.split() if separator == " " else first.split(separator)
         names = [field.strip().strip('"') for field in fields]
         if len(names) > MOST_COLUMNS:
@@ -241,7 +233,7 @@ def read_sgd_features(path: Path) -> Vocabulary:
     introns) have no name of their own. (Columns as SGD's README and yeastgenome/SGDBackend-Nex2,
     generate_sgd_features.py, give them.)
     """
-    frame = read_table(path, ["1", "3", "4", "5", "15"], "\t", header=False, quotes=False).frame
+    frame = read_table(path, ["1", "3", "4", "5", "15"], header=False, quotes=False).frame
     frame = frame[(frame["1"] == "ORF") & (frame["3"] != "")]
     return _gene_set([(*names, of.split("|")) for *names, of in frame[["3", "4", "5"]].itertuples(index=False)], path)
 

@@ -101,12 +101,10 @@ def test_a_gene_list_restricts_the_model(toy: cobra.Model, tmp_path: Path, write
     assert "1 of 4 genes are touched by no relation (self-loops aside)\n  extra\n" in describe(cell)
 
 
-def test_cell_choices_apply_where_a_network_says_nothing(write: Write) -> None:
-    path = write("n.csv", "a,b\ng1,g2\n")
-    networks = {"plain": table(path), "own": table(path, symmetrise=True, self_loops=False)}
-    cell = build_cell(CellConfig(networks=networks, symmetrise=False, self_loops=True))
-    assert len(cell.edges(gene_relation("plain"))) == 1 + 2
-    assert len(cell.edges(gene_relation("own"))) == 2
+def test_the_cell_says_how_pairs_are_stored(write: Write) -> None:
+    config = CellConfig(networks={"net": table(write("n.csv", "a,b\ng1,g2\n"))}, symmetrise=False, self_loops=True)
+    assert len(build_cell(config).edges(gene_relation("net"))) == 1 + 2
+    assert len(build_cell(replace(config, symmetrise=True)).edges(gene_relation("net"))) == 2 + 2
 
 
 def test_relation_names_must_differ(write: Write) -> None:

@@ -42,17 +42,17 @@ GENES = Vocabulary.of(["YA", "YB", "YC", "YD"])
 
 
 def relations(
-    path: str, *, genes: Vocabulary = GENES, aliases: AliasTable | None = None, name: str = "net", **keys: Any
+    path: str, *, aliases: AliasTable | None = None, symmetrise: bool = True, self_loops: bool = False, **keys: Any
 ) -> tuple[dict[str, Edges], dict[str, Any]]:
     config = NetworkConfig(path=path, **({"columns": ["a", "b"]} | keys))
-    cell = CellConfig(networks={name: config})
+    cell = CellConfig(networks={"net": config})
     cell.validate()
-    network = read_network(name, cell.tables()[name], aliases or AliasTable(), genes)
-    return network_edges(network, genes, f"cell.networks.{name}")
+    network = read_network("net", cell.tables()["net"], aliases or AliasTable(), GENES)
+    return network_edges(network, GENES, "cell.networks.net", symmetrise=symmetrise, self_loops=self_loops)
 
 
-def named(edges: Edges, genes: Vocabulary = GENES) -> set[tuple[str, str]]:
-    pairs = [(genes.names[a], genes.names[b]) for a, b in zip(edges.src, edges.dst, strict=True)]
+def named(edges: Edges) -> set[tuple[str, str]]:
+    pairs = [(GENES.names[a], GENES.names[b]) for a, b in zip(edges.src, edges.dst, strict=True)]
     assert len(set(pairs)) == len(pairs)
     return set(pairs)
 
@@ -88,7 +88,7 @@ def test_self_loops_for_every_gene(write: Write) -> None:
         ("n.txt", "x  b a\n1 YB   YA\n\n", {}),
         ("n.txt", "x b a\n1 YB YA\n", {"columns": ["2", "1"], "header": True}),
         ("n.txt", "1 YC YD\n2 YB YA\n", {"columns": ["2", "1"], "header": False, "where": {"0": "2"}}),
-        ("n.csv", '"x","b","a"\n"1,5","YB","YA"\n', {"separator": ","}),
+        ("n.csv", '"x","b","a"\n"1,5","YB","YA"\n', {}),
         ("n.csv", "x,b,a\r\n1, YB ,YA\r\n   \r\n", {}),
     ],
 )
@@ -220,7 +220,6 @@ def test_bytes_that_are_no_text_matter_only_in_columns_that_are_read(tmp_path: P
     [
         ({"path": ""}, "`k.path` is not set"),
         ({"columns": ["a"]}, "`k.columns` must name two columns"),
-        ({"separator": "|"}, "`k.separator` is unknown"),
         ({"columns": ["0", "1"]}, "`k.header` must be set"),
         ({"min_weight": 1.0}, "`k.min_weight` needs weights"),
         ({"channels": ["c"], "weight": "w"}, "`k.channels` excludes"),
