@@ -92,17 +92,6 @@ def test_a_convolution_that_differs_in_more_than_weights_is_computed_alone(
     assert not route.together
 
 
-@pytest.mark.parametrize("cross_relation", COMBINATIONS)
-def test_predictions_in_evaluation(resident: ResidentCell, route: Route, cross_relation: str) -> None:
-    model, found = model_of(resident, cross_relation=cross_relation), []
-    for stack in (True, False):
-        route.stack(stack)
-        model.eval()
-        with torch.inference_mode():
-            found.append([model(STRAINS).phenotypes, model(STRAINS).phenotypes])
-    agree(*found)
-
-
 def stacked_convs(dropout: float, layers: int = 2) -> StackedConvs:
     """Return three convolutions with the same weights."""
     relations = [gene_relation(name) for name in "abc"]
