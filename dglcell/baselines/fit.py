@@ -19,12 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dglcell.baselines import gaussian, kernel_ridge, simple, trees
 from dglcell.baselines.features import Reactions
-from dglcell.baselines.gaussian import GAUSSIAN_PROCESS
-from dglcell.baselines.kernel_ridge import PAIR_KERNEL, REACTION_KERNEL, STRAIN_KERNEL, KernelBaseline
 from dglcell.baselines.problem import MORE, SIMULATED, Baseline, Family, Problem
-from dglcell.baselines.simple import ADDITIVE, BOUND, FBA, MINIMUM_OF_CURVES, MULTIPLICATIVE, SAME_STRAIN, TRAINING_MEAN
-from dglcell.baselines.trees import TREES
 from dglcell.errors import count
 from dglcell.files.atomic import atomic_file
 from dglcell.files.untrusted import UnreadableError, read_npz
@@ -36,18 +33,18 @@ SILENCE = 10.0
 """Seconds after which a fit says that it goes on."""
 
 ALL_BASELINES: dict[str, Family] = {
-    "training mean": TRAINING_MEAN,
-    "additive ridge": ADDITIVE,
-    "multiplicative": MULTIPLICATIVE,
-    "untrained bound": BOUND,
-    "reaction kernel ridge": REACTION_KERNEL,
-    "kernel ridge": PAIR_KERNEL,
-    "minimum of curves": MINIMUM_OF_CURVES,
-    "same strain in other media": SAME_STRAIN,
-    "kernel ridge over strains": STRAIN_KERNEL,
-    "Gaussian process": GAUSSIAN_PROCESS,
-    "boosted trees": TREES,
-    "FBA": FBA,
+    "training mean": simple.TRAINING_MEAN,
+    "additive ridge": simple.ADDITIVE,
+    "multiplicative": simple.MULTIPLICATIVE,
+    "untrained bound": simple.BOUND,
+    "reaction kernel ridge": kernel_ridge.REACTION_KERNEL,
+    "kernel ridge": kernel_ridge.PAIR_KERNEL,
+    "minimum of curves": simple.MINIMUM_OF_CURVES,
+    "same strain in other media": simple.SAME_STRAIN,
+    "kernel ridge over strains": kernel_ridge.STRAIN_KERNEL,
+    "Gaussian process": gaussian.GAUSSIAN_PROCESS,
+    "boosted trees": trees.TREES,
+    "FBA": simple.FBA,
 }
 """Families by name; the validation part chooses one baseline of each. A new one is a file with a `Family`, and a line
 here."""
@@ -142,7 +139,9 @@ def load_models(path: Path, cell: CellGraph) -> tuple[dict[str, dict[str, Baseli
         UnreadableError: the file is missing, or holds something else.
     """
     found = read_npz(path)
-    classes = {kind.__name__: kind for base in (Baseline, KernelBaseline) for kind in base.__subclasses__()}
+    classes = {
+        kind.__name__: kind for base in (Baseline, kernel_ridge.KernelBaseline) for kind in base.__subclasses__()
+    }
     try:
         text, *arrays = (found[f"arr_{i}"] for i in range(len(found)))
         content, restored = json.loads(str(text)), _restorer(arrays, cell)

@@ -100,9 +100,7 @@ class _Covariance:
 
 def fit_gaussian_process(problem: Problem) -> Iterator[GaussianProcess]:
     """Yield a model for each multiple of the noise."""
-    exact, among, limited = len(problem.train) <= MOST_EXACT, problem.train, ""
-    if not exact:
-        problem, among, limited = limit(problem, LANDMARKS)
+    problem, among, limited = limit(problem, MOST_EXACT, LANDMARKS)
     strains, y, similarity = problem.train, problem.y_train, problem.similarity()
     covariates = Covariates.of(strains)
     known = similarity.genes, similarity.matrix, covariates, Compared.of(among, covariates)
@@ -110,7 +108,7 @@ def fit_gaussian_process(problem: Problem) -> Iterator[GaussianProcess]:
     some = problem.sampled(int(LEARNED_FROM / max(1.0, strains.num_deletions.mean())))[0]
     model = model.learned(some.train, some.y_train)
     noises = [float(np.exp(model.logarithms[-1])) * factor for factor in NOISES]
-    yield from model.exact(strains, y, noises) if exact else model.spanned(among, strains, y, noises)
+    yield from model.fitted(among, strains, y, noises)
 
 
 def _lacks(problem: Problem) -> str | None:

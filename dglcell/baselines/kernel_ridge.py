@@ -46,20 +46,19 @@ class KernelBaseline(Baseline):
         """Return predictions in the units of the labels, [S], for any genes of the cell graph."""
         return self.mean + np.concatenate([np.zeros(0), *(part @ self.coefficients for part in self.pieces(strains))])
 
-    def exact(self, train: Strains, y: Values, penalties: Sequence[float]) -> Iterator[Self]:
-        """Yield the model for each penalty, fitted to all training strains."""
-        kernel, noise = self.covariance(train), np.eye(len(train))
-        for penalty in penalties:
-            found = scipy.linalg.solve(kernel + penalty * noise, y - self.mean, assume_a="pos")
-            yield replace(self, penalty=penalty, coefficients=found)
+    def fitted(self, among: Strains, train: Strains, y: Values, penalties: Sequence[float]) -> Iterator[Self]:
+        """Yield the model for each penalty, fitted to all training strains in the span of those ``among`` them.
 
-    def spanned(self, landmarks: Strains, train: Strains, y: Values, penalties: Sequence[float]) -> Iterator[Self]:
-        """Yield the model for each penalty, fitted to all training strains in the span of landmarks.
-
-        With C the kernel of strains and landmarks, and K that of landmarks, (CᵀC + penalty · K) a = Cᵀ values is solved
-        (Williams and Seeger 2001, *Using the Nyström method to speed up kernel machines*).
+        If these are all, (K + penalty · 1) a = y − mean is solved. If they are landmarks, with C the kernel of strains
+        and landmarks and K that of landmarks, it is (CᵀC + penalty · K) a = Cᵀ (y − mean) (Williams and Seeger 2001,
+        *Using the Nyström method to speed up kernel machines*).
         """
-        inner, start = self.covariance(landmarks), 0
+        inner, start = self.covariance(among), 0
+        if among is train:
+            for penalty in penalties:
+                found = scipy.linalg.solve(inner + penalty * np.eye(len(y)), y - self.mean, assume_a="pos")
+                yield replace(self, penalty=penalty, coefficients=found)
+            return
         square, right = SMALLEST * np.eye(len(inner)), np.zeros(len(inner))
         for part in self.pieces(train):
             square += part.T @ part
@@ -70,8 +69,12 @@ class KernelBaseline(Baseline):
             yield replace(self, penalty=penalty, coefficients=found)
 
 
-def limit(problem: Problem, landmarks: int) -> tuple[Problem, Strains, str]:
-    """Return a problem of at most ``MOST_STRAINS`` training strains, landmarks among these, and words for both."""
+def limit(problem: Problem, exact: int, landmarks: int) -> tuple[Problem, Strains, str]:
+    """Return the problem and all of up to ``exact`` training strains; else of at most ``MOST_STRAINS``, with landmarks
+    among these, and words for both.
+    """
+    if len(problem.train) <= exact:
+        return problem, problem.train, ""
     some, sample = problem.sampled(MOST_STRAINS)
     of = f" of {sample}" if sample else ""
     return some, some.sampled(landmarks)[0].train, f"{landmarks:,} landmarks{of}"
@@ -218,9 +221,9 @@ def fit_kernel_ridge(
     kernels = [_scaled(alike, similarity, scale, spread) for spread in spreads]
     model, rows = KernelRidge(profiles, spreads[0], genes, kernels[0], train, mean=mean), len(train.rows)
     if 2.0 * rows * len(genes) ** 2 + 4.0 * rows**2 * len(genes) > MOST_OPERATIONS:
-        problem, landmarks, limited = limit(problem, PAIR_LANDMARKS)
+        problem, landmarks, limited = limit(problem, 0, PAIR_LANDMARKS)
         model = replace(model, train=PairMatrix.of(landmarks, genes), limited=limited)
-        found = model.spanned(landmarks, problem.train, problem.y_train, penalties)
+        found = model.fitted(landmarks, problem.train, problem.y_train, penalties)
     else:
         found = model.in_krylov_space(labels, penalties)
     for one in found:
@@ -335,7 +338,7 @@ def fit_reaction_kernel(
     chosen = np.sort(np.random.default_rng(0).permutation(different)[:REACTION_LANDMARKS])
     few = f"{REACTION_LANDMARKS:,} landmarks" if len(different) > REACTION_LANDMARKS else ""
     model = replace(model, landmarks=vectors[chosen], limited=" of ".join(filter(None, (few, sample))))
-    yield from model.spanned(problem.train.take(chosen), problem.train, problem.y_train, penalties)
+    yield from model.fitted(problem.train.take(chosen), problem.train, problem.y_train, penalties)
 
 
 OWN, SHARED = 0.4, 0.3
@@ -414,9 +417,7 @@ class StrainKernelRidge(KernelBaseline):
 
 def fit_strain_kernels(problem: Problem) -> Iterator[StrainKernelRidge]:
     """Yield one model for each set of hyperparameters that concern the strains."""
-    exact, among, limited = len(problem.train) <= MOST_EXACT, problem.train, ""
-    if not exact:
-        problem, among, limited = limit(problem, LANDMARKS)
+    problem, among, limited = limit(problem, MOST_EXACT, LANDMARKS)
     strains, y, similarity = problem.train, problem.y_train, problem.similarity()
     matrix, genes = SHARED + (1 - OWN - SHARED) * similarity.matrix, similarity.genes
     matrix[genes, np.arange(len(genes))] += OWN
@@ -428,7 +429,7 @@ def fit_strain_kernels(problem: Problem) -> Iterator[StrainKernelRidge]:
     mean = float(y.mean())
     for scales in itertools.product(lengths, alike, spans):
         model = StrainKernelRidge(*scales, genes, matrix, covariates, compared, mean=mean, limited=limited)
-        yield from model.exact(strains, y, PENALTIES) if exact else model.spanned(among, strains, y, PENALTIES)
+        yield from model.fitted(among, strains, y, PENALTIES)
 
 
 def needs_more(problem: Problem) -> str | None:

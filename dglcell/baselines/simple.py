@@ -87,12 +87,10 @@ class Shrunk:
         sums, count = np.bincount(inverse, values, len(found)), np.bincount(inverse, minlength=len(found))
         return cls(found, sums / (count + pseudo_count))
 
-    def __call__(self, keys: NDArray[np.integer], unknown: float = 0.0) -> NDArray[np.float64]:
-        """Return the mean of each key, [S], and ``unknown`` for a key that is not known."""
-        if len(self.keys) == 0:
-            return np.full(len(keys), unknown)
+    def __call__(self, keys: NDArray[np.integer]) -> NDArray[np.float64]:
+        """Return the mean of each key, [S], and 0 for a key that is not known."""
         place = np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)
-        return np.where(self.keys[place] == keys, self.means[place], unknown)
+        return np.where(self.keys[place] == keys, self.means[place], 0.0)
 
 
 @dataclass
