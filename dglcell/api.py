@@ -74,14 +74,11 @@ class Predictor:
 
     @property
     def model(self) -> StrainModel:
-        """Return the trained model as a module of torch, in evaluation mode.
+        """Return the trained model as a module of torch, in evaluation mode; several seeds are refused.
 
         >>> import dglcell
         >>> type(dglcell.load("ecoli-core").model).__name__
         'HeteroCell'
-
-        Raises:
-            CheckpointError: there are several seeds, and so several models.
         """
         if len(self.members) > 1:
             got, do = f"{len(self.members)} runs", "take `members[0].model` and so on, or load one run"
@@ -102,14 +99,11 @@ class Predictor:
     def results(self) -> pd.DataFrame:
         """Return the tables of results that the runs wrote: a row for each seed, model, part and phenotype.
 
-        There is no row where every strain trained (`split.kind: none`).
+        There is no row where every strain trained (`split.kind: none`). An unfinished run is refused.
 
         >>> results = dglcell.load("runs/quickstart/seed-0").results
         >>> results[results.part == "test"].model.iloc[0]
         'hetero_cell'
-
-        Raises:
-            CheckpointError: a run is not finished, or a file of it is damaged.
         """
         runs = [read_run(path, parts=()) for path in self.directories]
         return _results([(run.seed, row) for run in runs for row in run.rows])
@@ -237,25 +231,21 @@ class Predictor:
     def _columns(self) -> GenotypeColumns:
         return GenotypeColumns.of(self.members[0])
 
-    def _read(
-        self,
-        strains: Genotypes | pd.DataFrame | Strains,
-        covariates: Mapping[str, Any] | None = None,
-        unknown: str = UNKNOWN[0],
-    ) -> GenotypeTable:
+    def _read(self, strains: Any, covariates: Any = None, unknown: str = UNKNOWN[0]) -> GenotypeTable:
         return replace(self._columns, unknown=unknown).read(strains, self.cell.genes, covariates)
 
 
-def _results(rows: Iterable[tuple[int, ResultRow]], *without: str) -> pd.DataFrame:
+def _results(rows: Iterable[tuple[int, ResultRow]]) -> pd.DataFrame:
     import pandas as pd
 
     about = ("model", "part", "phenotype", "is_baseline")
     found = [{"seed": seed, **{k: getattr(row, k) for k in about}, **row.metrics} for seed, row in rows]
-    return pd.DataFrame(found, columns=None if found else ["seed", *about]).drop(columns=list(without))
+    return pd.DataFrame(found, columns=None if found else ["seed", *about])
 
 
-ON_OTHERS = ("seed", "part", "is_baseline")
-"""Tables of results on other strains than those of a split have no such columns."""
+def _on_others(rows: Iterable[ResultRow]) -> pd.DataFrame:
+    """Return results on other strains than those of a split."""
+    return _results((0, row) for row in rows).drop(columns=["seed", "part", "is_baseline"])
 
 
 def load(
@@ -300,12 +290,12 @@ def load(
         raise CheckpointError("no run to load", got=f"{given}", expected="a run directory, or several")
     members = [load_trained(RunDirectory(path), checkpoint) for path in names]
     first = members[0]
-    predicts = [(member.cell.sha256, member.phenotypes, seen_by(member)) for member in members]
-    for member, what in zip(members, predicts, strict=True):
+    for member in members:
         if not member.run.results.is_file():
             log.warning("the run '%s' is not finished", member.run.path)
         member.model.to(device)
-        if what != predicts[0]:
+        of_both = [(one.cell.sha256, one.phenotypes, seen_by(one)) for one in (first, member)]
+        if of_both[0] != of_both[1]:
             got = f"'{first.run.path}' and '{member.run.path}'"
             expected = "runs on one cell graph that predict the same phenotypes and see the same covariates"
             raise CheckpointError("these runs cannot predict together", got=got, expected=expected)
@@ -379,9 +369,8 @@ def evaluate(run: str | Path | Predictor, strains: Strains | pd.DataFrame | None
         evaluated on their own splits. For measured strains, the mean of their predictions is evaluated.
 
     Raises:
-        CheckpointError: the run or a checkpoint is missing or damaged.
-        DataError: no phenotype that the model predicts is measured.
-        GenotypeError: strains cannot be predicted.
+        DglcellError: the run or a checkpoint is missing or damaged, no phenotype that the model predicts is measured,
+            or strains cannot be predicted.
     """
     predictor = run if isinstance(run, Predictor) else load(run)
     if strains is None:
@@ -396,7 +385,7 @@ def evaluate(run: str | Path | Predictor, strains: Strains | pd.DataFrame | None
         raise DataError(what, got=got, expected=" or ".join(predictor.phenotypes))
     read = predictor._read(strains).strains
     with _PREDICTING:
-        return _results([(0, row) for row in measured_rows(predictor.members, read, measured)], *ON_OTHERS)
+        return _on_others(measured_rows(predictor.members, read, measured))
 
 
 def evaluate_on(
@@ -424,14 +413,11 @@ def evaluate_on(
         seeds, the mean prediction is evaluated. The baselines are those that the first seed kept, if it fitted any.
 
     Raises:
-        CheckpointError: the run, a checkpoint or its store is missing.
-        ConfigError: there is no such experiment.
-        DataError: a phenotype is not there, or no measured strain is left.
+        DglcellError: the run, its store, the experiment or a phenotype is missing, or no measured strain is left.
     """
     predictor = run if isinstance(run, Predictor) else load(run)
     with _PREDICTING:
-        rows = rows_on(predictor.members, experiment, overrides, phenotypes)
-        return _results([(0, row) for row in rows], *ON_OTHERS)
+        return _on_others(rows_on(predictor.members, experiment, overrides, phenotypes))
 
 
 def load_cell(source: str | Path) -> CellGraph:
@@ -447,9 +433,7 @@ def load_cell(source: str | Path) -> CellGraph:
             file, or its name in the folder ``conf``, whose cell graph is built.
 
     Raises:
-        ConfigError: there is no such experiment, or keys of it are wrong.
-        DataError: a file that the cell graph is built from is missing.
-        GraphError: a file is unusable, or the folder has no cell graph.
+        DglcellError: there is no such experiment, a file is missing or unusable, or the folder has no cell graph.
     """
     path = Path(source) if Path(source).exists() else find_model(str(source))
     if path is not None and path.is_dir():

@@ -92,11 +92,7 @@ class Attributed:
 
 
 def check_attributable(members: Sequence[Trained]) -> None:
-    """Refuse models whose forward has no differences.
-
-    Raises:
-        ConfigError: a model attends to single edges, or calls a module of DGL.
-    """
+    """Refuse models whose forward has no differences: they attend to single edges, or call a module of DGL."""
     for member in members:
         of_edges = getattr(member.config.model, "strategy_of_edges", None)
         if of_edges is not None and of_edges():
@@ -109,15 +105,10 @@ def check_attributable(members: Sequence[Trained]) -> None:
 
 
 def attribute(members: Sequence[Trained], strains: Strains, batch_size: int | None = None) -> Attributed:
-    """Split predicted changes over their sources, in double precision.
+    """Split predicted changes over their sources, in double precision; of several models their mean.
 
-    Args:
-        members: one or several models, on the device where this runs; the mean of several is split.
-        strains: the strains, with genes of the cell graph and the covariates that the models see.
-        batch_size: strains per pass; as many as fit into about a gigabyte where None.
-
-    Raises:
-        ConfigError: as ``check_attributable`` says.
+    Strains have genes of the cell graph and the covariates that the models see. As many are in a batch as fit into
+    about a gigabyte.
     """
     check_attributable(members)
     shape = len(strains), len(members[0].phenotypes)
@@ -367,13 +358,7 @@ def explain(members: Sequence[Trained], strains: Strains, batch_size: int | None
     pair it is ``y(both) - y(first) - y(second) + y(wild type)``. The interactions of all subsets but the empty one sum
     to the change.
 
-    Args:
-        members: one or several models, on the device where this runs; several are explained by their mean.
-        strains: the strains, with genes of the cell graph and the covariates that the models see.
-        batch_size: strains per forward pass; as many as fit into memory where None.
-
-    Returns:
-        For each strain and phenotype the subsets of its changes, small ones first, as ``Predictor.explain`` says.
+    The columns are those that ``Predictor.explain`` describes.
 
     Raises:
         GenotypeError: a strain changes more than ``MOST_CHANGES`` genes.
@@ -457,13 +442,7 @@ def with_subsets(splits: pd.DataFrame | None, subsets: pd.DataFrame) -> pd.DataF
 
 
 def show(found: pd.DataFrame, genes: Vocabulary, splits: pd.DataFrame | None = None) -> str:
-    """Return a table of `explain` as text: one strain in full, two with less, and more as a list.
-
-    Args:
-        found: the table.
-        genes: names of genes.
-        splits: how the same changes are split over sources, as `split` gives it; None where they cannot be.
-    """
+    """Return a table of `explain` as text, with that of `split`: one strain in full, two with less, more as a list."""
     import pandas as pd
 
     groups = [rows for _, rows in found.groupby(["strain", "phenotype"], sort=False)]

@@ -93,13 +93,8 @@ FEWEST_WITHIN = 10  # measured strains that a group needs for a correlation with
 def pearson_within(prediction: ArrayLike, target: ArrayLike, groups: NDArray[np.integer]) -> float:
     """Return the mean over groups of strains of Pearson's r within each group; NaN with fewer than two groups.
 
-    Differences between the means of groups do not count, such as growth in a rich and in a poor medium.
-
-    Args:
-        prediction: [S] predicted values.
-        target: [S] measured values; NaN where missing, those strains are left out.
-        groups: [S] number of the group of each strain. A group counts if ``FEWEST_WITHIN`` strains are measured, and
-            neither side is constant.
+    Differences between the means of groups do not count, such as growth in a rich and in a poor medium. A group counts
+    if ``FEWEST_WITHIN`` strains are measured, and neither side is constant; missing targets are NaN.
     """
     p, t = measured_pairs(prediction, target)
     of_strain = groups[~np.isnan(np.asarray(target, dtype=np.float64))]
@@ -227,15 +222,13 @@ def rows_of(
     is_baseline: bool = False,
     groups: Mapping[str, NDArray[np.integer]] | None = None,
 ) -> list[ResultRow]:
-    """Compute the metrics of a model for one phenotype, a row per part.
+    """Compute the metrics of a model for one phenotype, a row per part; predictions and the rest are [S] of each part.
 
     Args:
         kind: kind of its labels; None where the labels of the part say it. Classes are told apart at the threshold that
             is best on the validation part, and by none without this part.
-        predicted: part → [S] predictions.
-        measured: part → [S] labels.
-        groups: part → [S] group of each strain, such as its medium. Rows of numbers have the metrics ``pearson_within``
-            and ``lowest_auroc`` (functions of the same names) where they are defined.
+        groups: group of each strain, such as its medium. Rows of numbers have the metrics ``pearson_within`` and
+            ``lowest_auroc`` (functions of the same names) where they are defined.
     """
     rows, threshold = [], math.nan
     if kind == CLASSIFICATION and "validation" in predicted:
@@ -304,12 +297,8 @@ def ahead(
     The score is Pearson's r, or the average precision of classes. Differences are taken on the same draw of strains.
     One interval is of a bootstrap over strains, the other of one over genes. Each gene is drawn with replacement, and a
     strain counts as often as the product over its genes says (Owen 2007, *The pigeonhole bootstrap*, Ann Appl Stat
-    1:386). The second is wider where errors of strains with the same gene are alike.
-
-    Args:
-        others: name → predictions of another predictor.
-        measured_S: labels, NaN where missing; those strains do not count.
-        strains: the strains, in numpy.
+    1:386). The second is wider where errors of strains with the same gene are alike. Strains are in numpy, and those
+    without a label (NaN) do not count.
 
     Returns:
         Name of the predictor → ``ahead``, ``ahead_low``, ``ahead_high``, ``ahead_genes_low`` and
@@ -350,10 +339,7 @@ def gene_weights(strains: Strains) -> Iterator[Values]:
 
 
 def times_drawn(number: int, strains: int) -> Iterator[NDArray[np.int64]]:
-    """Yield how often each of ``number`` things is drawn, [R, number] at a time, when as many are with replacement.
-
-    There are 1,000 draws, and fewer of many strains.
-    """
+    """Yield how often each of some things is drawn with replacement, [R, number] at a time; 1,000 times or less."""
     rng, left = np.random.default_rng(0), max(min(1000, LARGEST // strains), 100)
     while left > 0:
         now = min(left, max(CHUNK // strains, 1))
@@ -408,15 +394,7 @@ def replicate_correlation(mean_S: Values, sd_S: Values, replicates_S: Values) ->
 
     It is the intraclass correlation of a one-way analysis of variance (Shrout and Fleiss 1979, *Intraclass
     correlations: uses in assessing rater reliability*, Psychol Bull 86:420), with strains of different numbers of
-    measurements.
-
-    Args:
-        mean_S: mean of the measurements of each strain.
-        sd_S: their standard deviation, NaN where there is none.
-        replicates_S: their number.
-
-    Returns:
-        The correlation, at least 0; NaN if fewer than ``FEWEST`` strains were measured several times.
+    measurements. It is at least 0; NaN if fewer than ``FEWEST`` strains were measured several times.
     """
     several = (replicates_S > 1) & np.isfinite(sd_S) & np.isfinite(mean_S)
     strains = int(several.sum())
@@ -436,14 +414,8 @@ def ceilings(strains: Strains, tested: NDArray[np.integer]) -> dict[str, float]:
 
     It is √r, where r is the correlation of two independent sets of such labels (Spearman 1904, *The proof and
     measurement of association between two things*, Am J Psychol 15:72). Strains that were measured once are taken to
-    be as repeatable as the others, and the mean of n measurements has 1/n of the errors' variance.
-
-    Args:
-        strains: all strains, in numpy, which say how well measurements agree.
-        tested: [n] numbers of the strains of the test part.
-
-    Returns:
-        Phenotype → the correlation on these strains; NaN where nothing is known of errors.
+    be as repeatable as the others, and the mean of n measurements has 1/n of the errors' variance. All strains say how
+    well measurements agree, and the ceiling is that on those that are ``tested``; NaN where nothing is known of errors.
     """
     found = {}
     for (kind, name, *_), times in strains.columns.items():

@@ -85,11 +85,8 @@ def structure_of(strains: Strains, training_N: NDArray[np.integer]) -> Values:
     """Return what the difficulty of a strain may depend on beside predictions, [S, F].
 
     The columns are 0, the number of changed genes, the number of them that no training strain changes, the logarithm of
-    the number of training strains of the least known one, what is lost of all genes, and 0 (`features_of`).
-
-    Args:
-        strains: strains whose targets are the genes of the cell graph; in numpy.
-        training_N: number of training strains that change each gene.
+    the number of training strains of the least known one, what is lost of all genes, and 0 (`features_of`). Strains are
+    in numpy; ``training_N`` is the number of training strains that change each gene.
     """
     counts, changed = training_N[strains.targets].astype(float), strains.num_deletions
     least, none = np.full(len(strains), np.inf), np.zeros(len(strains))
@@ -125,13 +122,9 @@ class Difficulty:
 
     @classmethod
     def learn(cls, features_SF: Values, errors_S: Values) -> Self:
-        """Fit by the quasi-likelihood of a mean, Σ exp(η) − (e / ē) η, with a ridge on the weights.
+        """Fit by the quasi-likelihood of a mean, Σ exp(η) − (e / ē) η, of absolute errors, not all of which are 0.
 
-        Errors may be 0. The ridge counts as much as a strain, and its prior is that all strains are alike.
-
-        Args:
-            features_SF: from `features_of`.
-            errors_S: absolute errors, whose mean is above 0.
+        The ridge on the weights counts as much as a strain, and its prior is that all strains are alike.
         """
         from sklearn.linear_model import PoissonRegressor  # is slow to import, and needed to fit only
 
@@ -158,10 +151,9 @@ class Difficulty:
 
 
 def choose_difficulty(features_SF: Values, errors_S: Values) -> Difficulty:
-    """Return a learned difficulty, or none, as makes intervals narrower on halves that it was not learned on.
+    """Return a learned difficulty where it makes intervals narrower on halves that it was not learned on.
 
-    The mean width is measured on either half, with intervals that are calibrated there. Arguments are as of
-    `Difficulty.learn`, but all errors may be 0.
+    The mean width is measured on either half, with intervals that are calibrated there.
     """
     half = np.arange(len(errors_S)) % 2 == 0
     if not (errors_S[half].any() and errors_S[~half].any()):
@@ -246,12 +238,8 @@ class Calibrated:
         """Calibrate on strains that did not train.
 
         Some of them choose and learn the difficulty, and the others alone calibrate, so that the theorem holds for the
-        choice (Papadopoulos 2008, *Inductive Conformal Prediction*, on scores that are divided by a scale).
-
-        Args:
-            features_SF: from `features_of`.
-            measured_S: labels, NaN where missing.
-            constant: whether all intervals are equally wide, so that all strains calibrate.
+        choice (Papadopoulos 2008, *Inductive Conformal Prediction*, on scores that are divided by a scale). With
+        ``constant`` all intervals are equally wide, so that all strains calibrate. Missing labels are NaN.
         """
         order = np.random.default_rng(0).permutation(np.flatnonzero(~np.isnan(measured_S)))
         if kind == CLASSIFICATION:
@@ -266,7 +254,7 @@ class Calibrated:
         return cls(kind, difficulty, errors[calibrates].astype(np.float32), scores.astype(np.float32))
 
     def half_width(self, features_SF: Values, coverage: float) -> Values:
-        """Return half the width of the interval of each strain, [S]; errors are those of `conformal_quantile`."""
+        """Return half the width of the interval of each strain, [S]."""
         return self.difficulty(features_SF) * conformal_quantile(self.scores, coverage)
 
     def measure(self, features_SF: Values, predicted_S: Values, measured_S: Values) -> dict[str, float]:
@@ -315,16 +303,7 @@ class Calibration:
         *,
         constant: bool = False,
     ) -> Self:
-        """Calibrate one run.
-
-        Args:
-            strains: validation strains with their phenotypes, in numpy.
-            training: number of training strains that change each gene, [N].
-            predicted_ST: predictions in original units.
-            kinds: kind of the labels of each phenotype.
-            checkpoint, epoch: what predicted.
-            constant: whether all intervals are equally wide, as in `Calibrated.of`.
-        """
+        """Calibrate one run by its validation strains, in numpy, whose labels have the given kinds."""
         structure, names = structure_of(strains, training).astype(np.float32), tuple(strains.phenotypes)
         made = cls({}, training.astype(np.int32), structure, checkpoint, epoch)
         predicted = dict(zip(names, predicted_ST.T, strict=True))
@@ -339,13 +318,9 @@ class Calibration:
         *,
         constant: bool = False,
     ) -> Self:
-        """Return the calibration of other predictions for the same validation strains, each by the phenotype.
+        """Return the calibration of other predictions for the same validation strains.
 
-        Args:
-            kinds: kind of the labels.
-            predicted, measured: [S] values.
-            spread: standard deviation over seeds, if several predict.
-            constant: whether all intervals are equally wide, as in `Calibrated.of`.
+        All are by the phenotype: kinds of labels, values [S], and the standard deviation over seeds if several predict.
         """
         found = {}
         for name, kind in kinds.items():
@@ -370,14 +345,7 @@ class Calibration:
         """Return the columns that say how sure predictions are, [S] each.
 
         They are ``low_<phenotype>`` and ``high_<phenotype>`` for numbers, ``probability_<phenotype>`` for classes.
-
-        Args:
-            strains: strains whose targets are the genes of the cell graph; in numpy.
-            predicted: columns with predictions and, where several seeds predict, their standard deviations.
-            coverage: share of the strains whose measured value shall be between low and high.
-
-        Raises:
-            ConfigError: the coverage is not between 0 and 1, or there are too few validation strains for it.
+        Strains are in numpy. The columns ``predicted`` have standard deviations, too, where several seeds predict.
         """
         found: dict[str, NDArray[Any]] = {}
         structure = structure_of(strains, self.training)
@@ -408,11 +376,7 @@ class Calibration:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read a calibration.
-
-        Raises:
-            CheckpointError: there is none, or it is damaged.
-        """
+        """Read a calibration; a CheckpointError says that there is none, or that it is damaged."""
         if not path.is_file():
             what, expected = f"the run '{path.parent}' has no intervals", "a finished run with a validation part"
             do = "run its `dglcell train` command again, which evaluates a finished run anew; a run with "

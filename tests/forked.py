@@ -20,7 +20,7 @@ FORKS.set_forkserver_preload(
         "dglcell.data.sources.csv_table",
         "dglcell.data.sources.insilico",
         "dglcell.kernels.loops_numba",
-        "dglcell.report.run_page",
+        "dglcell.report.page",
         "dglcell.training.run",
         "dglcell.training.tuning",
     ]

@@ -23,8 +23,8 @@ from dglcell.models.model import make_model
 from dglcell.nn.convolutions import Convolution
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.plugins import FOLDER, class_of, find_class, installed_names, looking_in
+from dglcell.report.page import page_content
 from dglcell.report.run_files import read_run
-from dglcell.report.run_page import page_content
 from dglcell.runs import RunDirectory
 from dglcell.training.checkpoint import load_trained
 

@@ -3,19 +3,66 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import errno
+import functools
 import io
 import logging
 import os
 import re
 import shlex
 import sys
+import textwrap
 from collections.abc import Sequence
+from typing import Any, NoReturn
 
-from dglcell.cli.parser import make_parser
-from dglcell.errors import CLEAR_LINE, DglcellError, StoppedError, printable, shorten
+from dglcell import __version__
+from dglcell.cli import check, inputs, job, predict, verbs
+from dglcell.cli.arguments import HOW_MUCH, Verb
+from dglcell.errors import CLEAR_LINE, DglcellError, StoppedError, printable, shorten, word_of_today
 from dglcell.machine import is_out_of_memory, keep_freed_memory
 from dglcell.training.signals import is_rank_zero
+
+EPILOG = """\
+first steps:
+  dglcell doctor                           check what works on this machine
+  dglcell predict ecoli-core new.csv       use a trained model of this package
+  dglcell train quickstart                 compute a screen, train, report
+  dglcell train quickstart model.hidden=64 trainer.epochs=30
+  dglcell evaluate runs/quickstart/seed-0  print the table of results again
+  dglcell baselines conf/quickstart.yaml   fit only the baselines
+  dglcell check runs/quickstart/seed-0     compare its predictions with DGL
+  dglcell predict runs/quickstart/seed-0 genotypes.csv --output predictions.csv
+  dglcell explain runs/quickstart/seed-0 "b0008 b2464"
+  dglcell report runs/*/seed-*             compare several runs on one page
+
+You can set every key of a configuration as key=value. `dglcell config show FILE` prints all of them.
+"""
+
+VERBS: tuple[Verb, ...] = (
+    *(inputs.init, verbs.train, verbs.tune, verbs.evaluate, verbs.baselines, predict.predict, predict.explain),
+    *(check.check, verbs.models, verbs.report, verbs.runs),
+    *(inputs.data_build, inputs.data_stats, inputs.data_fetch, inputs.data_list, inputs.graph_describe),
+    *(inputs.config_show, inputs.config_validate, job.render, job.submit, check.doctor),
+)
+"""All verbs, in the order in which the help has them."""
+
+GROUPS = {
+    "data": "build and inspect stores of strains",
+    "graph": "inspect cell graphs, networks and models",
+    "config": "show and check experiments",
+    "job": "run an experiment as a SLURM job",
+}
+
+KEYS_FOR_OPTIONS = {
+    **dict.fromkeys(("--gpu", "--cuda", "--device"), "trainer.accelerator=gpu"),
+    "--gpus": "trainer.accelerator=gpu trainer.devices=N",
+    "--epochs": "trainer.epochs=N",
+    "--batch-size": "data.batch_size=N",
+    "--lr": "optimizer.lr=X",
+    "--seed": "seed=N",
+}
+"""This maps options of other programs to the keys that have the same effect here."""
 
 TEMPORARY = re.compile(r"\.([^/\n]+?)\.partial-[0-9a-f]{10}-[0-9]+-[0-9]+-[0-9a-f]{8}")
 
@@ -23,6 +70,75 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 REMEDIES = dict.fromkeys(FULL, "make room, or choose another disk")
 REMEDIES |= dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "choose a place that you may read and write")
+
+
+class Parser(argparse.ArgumentParser):
+    """This parser of argparse suggests verbs and options that are close to what was typed."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong and exit with status 2."""
+        message = message.removesuffix(", key=value")
+        wrong = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)|unrecognized arguments: (--?[\w-]+)", message)
+        if wrong:
+            known = re.findall(r"[\w-]+", wrong[2]) if wrong[2] else [*self._option_string_actions]
+            close = difflib.get_close_matches(word_of_today(wrong[1] or wrong[3]), known, n=1)
+            hint = f"; did you mean '{close[0]}'?" if close else ""
+            if wrong[2] and "VERB" in message:
+                # The nearest verb and the place where verbs are described replace argparse's list of all verbs.
+                message = f"no verb is called '{wrong[1]}'{hint or ';'} `{self.prog} --help` lists them"
+            else:
+                after_verb = wrong[3] in ("-q", "-v", "--quiet", "--verbose")
+                key = KEYS_FOR_OPTIONS.get(wrong[3] or "") if "key=value" in self.format_usage() else None
+                message += "; give it after the verb" if after_verb else hint
+                message += f"; set {key}" if key else ""
+        super().error(printable(message))
+
+
+@functools.cache
+def make_parser() -> argparse.ArgumentParser:
+    """Make the parser of all verbs with their options."""
+
+    def texts(description: str, more: str) -> dict[str, Any]:
+        plain = argparse.RawDescriptionHelpFormatter
+        return {"description": _fit(description), "epilog": _fit(more), "formatter_class": plain}
+
+    about = "Train graph neural networks that predict what happens to a cell when genes are deleted."
+    parser = Parser(prog="dglcell", **texts(about, EPILOG))
+    parser.add_argument("--version", action="version", version=f"dglcell {__version__}")
+    groups = {"": parser.add_subparsers(title="verbs", metavar="VERB")}
+    parser.set_defaults(run=lambda _: _print_help(parser))
+    for verb in VERBS:
+        above, _, name = verb.name.rpartition(" ")
+        if above not in groups:
+            below = groups[""].add_parser(above, help=GROUPS[above])
+            groups[above] = below.add_subparsers(title="verbs", metavar="VERB", required=True)
+        text, more = verb.help
+        own = groups[above].add_parser(name, help=text[0].lower() + text[1:], **texts(f"{text}.", more))
+        own.set_defaults(run=verb.run, parser=own)
+        for add in (HOW_MUCH, *verb.arguments):
+            add(own)
+    return parser
+
+
+def _print_help(parser: argparse.ArgumentParser) -> NoReturn:
+    """Print the whole help and exit, where no verb was given."""
+    parser.print_help(sys.stderr)
+    parser.exit(2, f"\n{parser.prog}: error: a verb is required\n")
+
+
+def _fit(text: str) -> str:
+    """Wrap text into lines of at most 80 letters; indented lines are commands or examples and stay."""
+    blocks = []
+    for block in text.split("\n\n"):
+        plain, lines = list[str](), list[str]()
+        for line in [*block.split("\n"), " "]:
+            if line and not line.startswith(" "):
+                plain.append(line)
+                continue
+            lines += textwrap.wrap(" ".join(plain), 80, break_on_hyphens=False)
+            lines, plain = [*lines, line], []
+        blocks.append("\n".join(lines[:-1]))
+    return "\n\n".join(blocks)
 
 
 class _Printable(logging.Formatter):

@@ -1,12 +1,15 @@
-"""Predict strains a second time by DGL, and compare every strategy that runs here with it."""
+"""Implement ``check``, which compares every strategy with DGL, and ``doctor``, which says what works on a machine."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import platform
+import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dglcell.cli.arguments import DEVICE, RAW, argument, load, overrides, positive, verb
 from dglcell.errors import ConfigError, DglcellError, MissingDependencyError, aligned, count, printable
@@ -36,7 +39,6 @@ class Checked:
 
     predicted: dict[str, Tensor]  #: what → [S, …] predictions in normalised units, their parts, and embeddings
     seconds: float  #: time of all strains
-    peak: int  #: the largest rise of memory in bytes
 
     def difference(self, reference: Checked) -> float:
         """Return the largest difference from what the reference predicts, as a share of the largest value or of 1."""
@@ -71,10 +73,7 @@ def check(options: argparse.Namespace) -> int:
     check_device(options.device)
     model, strains, whose = _read(options)
     if not (isinstance(model, CellModel) and model.own_graphs):
-        got, expected = (
-            f"`model.name: {model.config.name}`",
-            "hetero_cell, or a model of your own that is derived from it",
-        )
+        got, expected = f"`model.name: {model.config.name}`", "hetero_cell, or a model of your own derived from it"
         raise ConfigError("this model has no graphs of strains to check", got=got, expected=expected)
     if not dgl_runs_on(options.device):
         try:
@@ -90,11 +89,10 @@ def check(options: argparse.Namespace) -> int:
     differences = {name: one.difference(reference) for name, one in found.items() if one is not reference}
     if not options.quiet:
         print(f"{count(strains.num_strains, 'strain')} {whose}, in double precision, {BATCH} at once\n")
-        rows = [("strategy", "largest difference", "seconds", "times as fast", "MB")]
+        rows = [("strategy", "largest difference", "seconds", "times as fast")]
         for name, one in found.items():
             difference = f"{differences[name]:.1e}" if name in differences else ""
-            ratio = f"{reference.seconds / one.seconds:.1f}"
-            rows.append((name, difference, f"{one.seconds:.2f}", ratio, f"{one.peak / 1e6:,.0f}"))
+            rows.append((name, difference, f"{one.seconds:.2f}", f"{reference.seconds / one.seconds:.1f}"))
         print("\n".join([*aligned(rows, left={0}), *left_out]) + "\n")
     if not others:
         print(f"not checked against DGL: {REFERENCE} alone computes this model")
@@ -141,23 +139,21 @@ def _compare(model: CellModel, strains: GenotypeBatch) -> tuple[dict[str, Checke
 def _predicted(model: CellModel, strains: GenotypeBatch) -> Checked:
     import torch
 
-    from dglcell.machine import measured_memory
     from dglcell.models.model import joined
 
-    number, device = strains.num_strains, strains.genes.device
+    number = strains.num_strains
     parts = [strains.part(first, min(first + BATCH, number)) for first in range(0, number, BATCH)]
     with torch.inference_mode():
         model(parts[0])  # kernels are compiled
         model.eval()  # forgets what it kept of the wild type
-        with measured_memory(device.type) as peak:
-            began = time.perf_counter()
-            whole = joined([model(part) for part in parts])
-            predicted = {"prediction": whole.phenotypes.cpu()}
-            seconds = time.perf_counter() - began
+        began = time.perf_counter()
+        whole = joined([model(part) for part in parts])
+        predicted = {"prediction": whole.phenotypes.cpu()}  # which waits for a GPU
+        seconds = time.perf_counter() - began
     predicted |= {name: part.cpu() for name, part in whole.parts.items()}
     if whole.embedding is not None:
         predicted["embedding"] = whole.embedding.cpu()
-    return Checked(predicted, seconds, peak.bytes)
+    return Checked(predicted, seconds)
 
 
 def _read(options: argparse.Namespace) -> tuple[StrainModel, GenotypeBatch, str]:
@@ -223,3 +219,110 @@ def _of_part(prepared: Prepared, number: int) -> tuple[GenotypeBatch, str]:
     part = prepared.parts[name]
     chosen = part[torch.randperm(len(part), generator=torch.Generator().manual_seed(0))[:number]]
     return prepared.dataset.take(chosen).perturbations, f"of the {name} part"
+
+
+class Finding(NamedTuple):
+    """A finding is one line of the doctor's report."""
+
+    what: str
+    state: str
+    ok: bool | None = None  #: whether it works; None where it is only information
+    do: str = ""
+
+
+@verb("doctor")
+def doctor(options: argparse.Namespace) -> None:
+    """Check what works on this machine: versions, devices, kernels."""
+    print(format_findings(examine()))
+
+
+def examine() -> list[Finding]:
+    """Examine everything, without using the network or writing a file."""
+    import torch
+
+    from dglcell.files.atomic import RAW_VARIABLE, raw_folder
+    from dglcell.kernels.spmm import KERNELS
+    from dglcell.machine import allotted_cores, cores, processor_name
+
+    devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+    raw, unset = os.environ.get(RAW_VARIABLE), f"{RAW_VARIABLE}, which would name another folder, is not set"
+    return [
+        Finding("python", platform.python_version(), (3, 11) <= sys.version_info < (3, 14), "use Python 3.11 to 3.13"),
+        *_packages(),
+        *_dgl_and_gpu(),
+        Finding("CPU", f"{processor_name()}, {count(cores(), 'core')}, {allotted_cores()} of them allotted"),
+        *[_kernel(name, device) for device in devices for name in KERNELS],
+        Finding("raw files", raw, os.path.isdir(raw), f"set {RAW_VARIABLE} to an existing folder")
+        if raw
+        else Finding("raw files", f"{raw_folder()}; {unset}"),
+    ]
+
+
+def format_findings(findings: list[Finding]) -> str:
+    """Format findings as a table for the terminal."""
+    signs = {True: "ok", False: "NO", None: "  "}
+    width = max(len(finding.what) for finding in findings)
+    lines = []
+    for finding in findings:
+        lines.append(f"{signs[finding.ok]}  {finding.what:<{width}}  {finding.state}")
+        if finding.ok is False and finding.do:
+            lines.append(f"    {'':<{width}}  → {finding.do}")
+    return "\n".join(lines)
+
+
+def _packages() -> list[Finding]:
+    from dglcell.runs import version_of
+
+    findings = []
+    needed = dict.fromkeys(("torch", "numba", "pytorch-lightning", "cobra", "lmdb", "omegaconf"), "dglcell")
+    extras = {"wandb": "dglcell[wandb]", "pyarrow": "dglcell[parquet]", "optuna": "dglcell[tune]"}
+    for name, package in {**needed, **extras}.items():
+        version, do = version_of(name), f"pip install '{package}'"
+        if version is None:
+            ok, state = (False, "not here") if name in needed else (None, f"not here; optional: {do}")
+            findings.append(Finding(name, state, ok, do))
+            continue
+        bad = name == "pytorch-lightning" and version in ("2.6.2", "2.6.3")
+        do = "this release was malicious: uninstall it, then pip install 'pytorch-lightning>=2.6.4'"
+        findings.append(Finding(name, version, not bad, do))
+    return findings
+
+
+def _dgl_and_gpu() -> list[Finding]:
+    import torch
+
+    from dglcell.graph.resident_graph import dgl_runs_on, import_dgl
+    from dglcell.kernels.spmm import default_kernel
+    from dglcell.perturbation import DGL_STRATEGIES
+
+    try:
+        dgl = Finding("dgl", str(import_dgl().__version__), True)
+    except MissingDependencyError as error:
+        without = f"without it there are no strategies {' and '.join(DGL_STRATEGIES)}"
+        dgl = Finding("dgl", f"not here ({error.__cause__}): {without}")
+    if not torch.cuda.is_available():
+        return [dgl, Finding("GPU", "none that torch can use")]
+    names = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+    runs = "runs" if dgl_runs_on("cuda") else "does not run"
+    return [dgl, Finding("GPU", f"{names}; DGL {runs} on it; `kernel: auto` is {default_kernel('cuda')}", True)]
+
+
+def _kernel(name: str, device: str) -> Finding:
+    import torch
+
+    from dglcell.graph.resident_graph import ResidentRelation
+    from dglcell.kernels.spmm import kernels_on, spmm
+
+    what = f"kernel {name} on {device}"
+    if name not in kernels_on(device):
+        missing = name == "triton" and device == "cuda"
+        other = "GPUs" if device == "cpu" else "CPUs"
+        return Finding(what, "Triton is not installed" if missing else f"is for {other} only")
+    ends = torch.tensor([0, 1]), torch.tensor([1, 1])
+    relation = ResidentRelation(("gene", "probe", "gene"), *ends, num_src=2, num_dst=2).to(device)
+    try:
+        result = spmm(relation, torch.eye(2, device=device), kernel=name).cpu()
+    except Exception as error:  # e.g. numpy is too new for numba; compilers raise errors of many types
+        return Finding(what, str(error), False, "install what is missing, or use another kernel")
+    right = torch.equal(result, torch.tensor([[0.0, 0.0], [1.0, 1.0]]))
+    return Finding(what, "gives the right sums" if right else f"WRONG: {result.tolist()}", right)

@@ -62,26 +62,25 @@ def train(options: argparse.Namespace) -> None:
             from dglcell.training.run import train_ablation
 
         result = run(config, options.command, signals)
-        rows = result.rows
+        rows, directory = result.rows, result.directory
         if options.without_messages:
             ablation = train_ablation(config, options.without_messages, options.command, signals)
             rows = [row for row in rows if row.model not in {one.model for one in ablation}] + ablation
     if not is_rank_zero():
         return
-    predicts = {one["name"] for one in read_json(result.directory.results).get("predicts", {}).values()}
+    predicts = {one["name"] for one in read_json(directory.results).get("predicts", {}).values()}
     shown = rows if options.verbose else strongest(rows, predicts)
-    run_directory = shlex.quote(str(result.directory.path))
-    others = f" All {len(rows)} rows: `dglcell evaluate {run_directory}`" if len(shown) < len(rows) else ""
+    quoted = shlex.quote(str(directory.path))
+    others = f" All {len(rows)} rows: `dglcell evaluate {quoted}`" if len(shown) < len(rows) else ""
     print(f"\n{format_results_table(rows, color=sys.stdout.isatty(), shown=shown)}{others}")
     for sentence in lines_below(rows, config.split.kind):
         print(printable(sentence))
     expected = config.experiment.expected
     if expected is not None and not options.overrides and rows:
         print(f"\n{format_expected(rows, expected.metric, expected.value, expected.tolerance)}")
-    print(f"\nreport   {result.directory.page}" if config.plot else f"\nrun      {result.directory.path}")
+    print(f"\nreport   {directory.page}" if config.plot else f"\nrun      {directory.path}")
     if not options.quiet:
-        explain = f"explain  dglcell explain {run_directory} 'GENE_1 GENE_2'"
-        print(f"predict  dglcell predict {run_directory} GENOTYPES.csv\n{explain}")
+        print(f"predict  dglcell predict {quoted} GENOTYPES.csv\nexplain  dglcell explain {quoted} 'GENE_1 GENE_2'")
 
 
 def _check_ablation(config: Config) -> None:
@@ -111,11 +110,10 @@ def tune(options: argparse.Namespace) -> None:
       optimizer.lr: {low: 1.0e-4, high: 1.0e-2, log: true}
       model.hidden: [32, 64, 128]
 
-    Each trial is a training of its own, with the same number of epochs. Its score is the Pearson correlation (average
-    precision for classes) on the validation part. The command writes RUNS/EXPERIMENT-tuning/trials.csv and best.yaml,
-    an experiment with the best values. A search that was stopped or killed continues when the command is given again,
-    and ends with the same trials. Given several times at once, it runs trials in parallel. It needs optuna: pip install
-    'dglcell[tune]'.
+    Each trial is a training of its own. Its score is the Pearson correlation (average precision for classes) on the
+    validation part. The command writes RUNS/EXPERIMENT-tuning/trials.csv and best.yaml, an experiment with the best
+    values. Given again it continues, and given several times at once it runs trials in parallel. It needs optuna: pip
+    install 'dglcell[tune]'.
     """
     from dglcell.config.read import experiment_file
     from dglcell.training.tuning import TABLE, Search, read_space
@@ -162,6 +160,7 @@ def evaluate(options: argparse.Namespace) -> None:
         raise ConfigError("--phenotype is given without --on", do=do)
     if options.on is None and options.overrides:
         raise ConfigError("keys are given without --on", got=" ".join(options.overrides), do=do)
+    below: list[str] = []
     with threads(None):
         if options.on is None:
             from dglcell.report.run_files import read_run_config
@@ -174,8 +173,8 @@ def evaluate(options: argparse.Namespace) -> None:
             from dglcell.api import load as load_run
             from dglcell.prediction.measured import rows_on
 
-            runs, below = load_run(options.run_directory, checkpoint=options.checkpoint), []
-            rows = rows_on(runs.members, options.on, keys_of(options), dict(options.phenotype or ()))
+            members = load_run(options.run_directory, checkpoint=options.checkpoint).members
+            rows = rows_on(members, options.on, keys_of(options), dict(options.phenotype or ()))
     print(format_results_table(rows, color=sys.stdout.isatty()))
     for sentence in below:
         print(f"\n{printable(sentence)}")
@@ -196,17 +195,16 @@ _EPOCHS = "epochs of that model (default: 8 times those of the experiment)"
 def baselines(options: argparse.Namespace) -> None:
     """Fit the baselines of an experiment without training its model.
 
-    The baselines are fitted on the split of the experiment, as in a training. The results are written to
-    RUNS/EXPERIMENT/baselines.json. Kernel ridge also uses networks that you add to the cell graph:
+    The baselines are fitted on the split of the experiment, as in a training. Kernel ridge also uses networks that you
+    add to the cell graph:
 
       dglcell baselines conf/101-collins2007/random.yaml
       dglcell baselines conf/101-collins2007/random.yaml \\
           'cell.networks.complexes={source: cyc2008_complexes}'
 
     With --without-messages the command also trains the same model without a round of messages (`model.layers=0`), with
-    the same seed and split. It has eight times as many epochs, and the validation part chooses the best. Its run is
-    RUNS/EXPERIMENT-without-messages. From then on its scores stand among those of the baselines, also in the results of
-    a finished run of the experiment.
+    the same seed and split. Its run is RUNS/EXPERIMENT-without-messages. From then on its scores stand among those of
+    the baselines, also in the results of a finished run of the experiment.
     """
     if options.epochs and not options.without_messages:
         raise ConfigError("--epochs is given without --without-messages", do="give both, or neither")
@@ -294,12 +292,12 @@ _PAGE = "page (default: RUN/report.html; for several: comparison.html)"
 def report(options: argparse.Namespace) -> None:
     """Write the report of a finished run, or compare several, on one HTML page.
 
-    For one run, it writes report.html and the picture report.png into the run directory. With --output it writes only
-    the page. For several runs, the page shows means and standard deviations over the runs of each experiment, and a CSV
-    file next to it has these numbers. This needs no data and no GPU.
+    For one run, it writes report.html and the picture report.png into the run directory; with --output only the page.
+    For several runs, the page shows means and standard deviations over the runs of each experiment, and a CSV file next
+    to it has these numbers.
     """
     from dglcell.report.comparison import write_comparison
-    from dglcell.report.run_page import write_report
+    from dglcell.report.page import write_report
     from dglcell.runs import RunDirectory
     from dglcell.trained_models import find_run
 
@@ -324,11 +322,3 @@ def runs(options: argparse.Namespace) -> None:
     from dglcell.report.comparison import find_runs, format_runs
 
     print(format_runs(find_runs(options.folder)))
-
-
-@verb("doctor")
-def doctor(options: argparse.Namespace) -> None:
-    """Check what works on this machine: versions, devices, kernels."""
-    from dglcell.cli.doctor import examine, format_findings
-
-    print(format_findings(examine()))

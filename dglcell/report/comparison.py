@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dglcell import __version__
 from dglcell.errors import CheckpointError, DataError, DglcellError, aligned, count, printable
 from dglcell.files.atomic import atomic_file
 from dglcell.files.owner import current_holder
 from dglcell.metrics import COLUMNS, ENSEMBLE_OF, HEADLINE, UNRANKED, ResultRow, best_row, rows_of
-from dglcell.report.page import UNDEFINED, Grid, Line, ResultsTable, best_of, format_value, number, tested, write_page
+from dglcell.report import UNDEFINED, format_value, number
+from dglcell.report.page import Grid, Line, ResultsTable, best_of, tested, write_page
 from dglcell.report.run_files import RunFiles, read_predictions, read_run, read_run_config
 from dglcell.runs import MEND, EpochLog, RunDirectory
 
@@ -38,9 +38,8 @@ NUMBER = ["labels", "phenotype", "part", "metric"]
 def summary(runs: Sequence[RunFiles]) -> pd.DataFrame:
     """Average the metrics of runs: a row for each group and number, with ``mean``, ``sd`` and the number of ``runs``.
 
-    Experiments come in the order in which they are given, then the mean predictions of each experiment of which several
-    runs share a split with a test part, then the baselines. Where the runs do not share a split, baselines have one
-    group for each. Means are NaN where any value is undefined, standard deviations for a single run.
+    Experiments come first, then the mean predictions of each experiment of which several runs share a split with a test
+    part, then the baselines, which have a group for each split. Means are NaN where any value is undefined.
     """
     import pandas as pd
 
@@ -48,10 +47,10 @@ def summary(runs: Sequence[RunFiles]) -> pd.DataFrame:
     twice = sorted({str(run.directory.path) for run, path in zip(runs, paths, strict=True) if paths.count(path) > 1})
     if twice:
         raise DataError("a run is given twice", got=", ".join(twice), expected="different run directories")
-    splits = {run.environment["hashes"]["split"] for run in runs}
+    splits = {_split(run) for run in runs}
     values = list[tuple[object, ...]]()
     for run in runs:
-        split = f", split {run.environment['hashes']['split'][:8]}" if len(splits) > 1 else ""
+        split = f", split {_split(run)[:8]}" if len(splits) > 1 else ""
         for row in run.rows:
             group = (BASELINE, row.model + split, "") if row.is_baseline else (EXPERIMENT, run.name, row.model)
             if row.is_ensemble:  # of each run with a weight of its own
@@ -59,7 +58,7 @@ def summary(runs: Sequence[RunFiles]) -> pd.DataFrame:
             values += _values(group, row, 1)
     for name in dict.fromkeys(run.name for run in runs):
         own = [run for run in runs if run.name == name and run.rows]
-        if len(own) > len({run.environment["hashes"]["split"] for run in own}) == 1:
+        if len(own) > len({_split(run) for run in own}) == 1:
             model = next(row.model for row in own[0].rows if row.is_network)
             for row in _together(name, own):
                 values += _values((TOGETHER, f"{name}, together", model), row, len(own))
@@ -72,6 +71,10 @@ def summary(runs: Sequence[RunFiles]) -> pd.DataFrame:
         .reset_index()
         .sort_values(GROUP[:2], key=lambda of: of.map(order.index) if of.name == "kind" else pd.factorize(of)[0])
     )
+
+
+def _split(run: RunFiles) -> str:
+    return str(run.environment["hashes"]["split"])
 
 
 def _values(group: tuple[str, ...], row: ResultRow, runs: int) -> list[tuple[object, ...]]:
@@ -143,7 +146,7 @@ def differences(runs: Sequence[RunFiles]) -> Grid:
 def warnings_of(runs: Sequence[RunFiles]) -> list[str]:
     """Return warnings that a reader needs before comparing."""
     found, names = [], list(dict.fromkeys(run.name for run in runs))
-    if (splits := len({run.environment["hashes"]["split"] for run in runs})) > 1:
+    if (splits := len({_split(run) for run in runs})) > 1:
         found.append(f"The runs use {splits} different splits. They were therefore not tested on the same strains.")
     if untested := dict.fromkeys(run.name for run in runs if not run.rows):
         found.append(f"{', '.join(untested)}: every strain trained, so that there is no test part and no row below.")
@@ -161,16 +164,10 @@ NOTE = (
 
 
 def write_comparison(paths: Sequence[Path], output: Path) -> Path:
-    """Compare finished runs on one page, and write all its numbers to a CSV file beside it, one a row.
-
-    Args:
-        paths: run directories; those of the same experiment are averaged.
-        output: path of the page.
-    """
+    """Compare finished runs on one page, and write all its numbers to a CSV file beside it, one a row."""
     runs = [read_run(path, parts=()) for path in paths]
     found = summary(runs)
     content = {
-        "version": __version__,
         "title": "Comparison of " + ", ".join(dict.fromkeys(run.name for run in runs)),
         "subtitle": f"{count(len(runs), 'run')} of {count(len({run.name for run in runs}), 'experiment')}",
         "warnings": warnings_of(runs),
@@ -189,7 +186,7 @@ def runs_table(runs: Sequence[RunFiles]) -> Grid:
     """Make a table of where each run is, and what it was made of."""
     rows = [
         [
-            *(run.name, str(run.directory.path), run.environment["hashes"]["split"][:12]),
+            *(run.name, str(run.directory.path), _split(run)[:12]),
             (run.environment["git"] or {}).get("commit", UNDEFINED)[:12],
             *(str(run.seed), f"{run.environment['parameters']:,}", str(len(run.history)), str(run.best_epoch)),
             number(run.minutes, 3),

@@ -1,23 +1,28 @@
-"""Write tables of results, and pages that need no other file: templates, pictures as data, formatted numbers."""
+"""Write tables of results with what is known beside them, and the page of a run, which needs no other file."""
 
 from __future__ import annotations
 
+import base64
+import json
 import math
+import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dglcell.data.config import CALIBRATES, INTERVAL_COVERAGE
+import numpy as np
+
+from dglcell import __version__
+from dglcell.data.config import CALIBRATES, INTERVAL_COVERAGE, KINDS
+from dglcell.data.table import CLASSIFICATION, GENES
 from dglcell.errors import aligned, count, printable
 from dglcell.files.atomic import atomic_file
 from dglcell.metrics import COLUMNS, HEADLINE, LOWER_IS_BETTER, UNRANKED, ResultRow, best_row, format_metric
-
-if TYPE_CHECKING:
-    import jinja2
-
-
-UNDEFINED = "–"
+from dglcell.report import UNDEFINED, format_value, number
+from dglcell.report.pictures import CAPTION, MOST_PHENOTYPES, curve_key, overview
+from dglcell.report.run_files import RunFiles, read_run, read_table
+from dglcell.runs import RunDirectory
 
 
 @dataclass(frozen=True)
@@ -31,42 +36,24 @@ class Grid:
     note: str = ""
 
 
-def number(value: object, digits: int = 4) -> str:
-    """Format a number: few digits, a true minus, ``–`` for an undefined one; anything else stays as it is."""
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return UNDEFINED
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return str(value)
-    text = f"{value:,}" if isinstance(value, int) else f"{value:.{digits}g}"
-    return text.replace("-", "−") if "e" not in text else text
-
-
 def write_page(template: str, path: Path, **content: Any) -> Path:
     """Fill a template and write the page, whole or not at all."""
-    page = _templates().get_template(template).render(**content)
-    with atomic_file(path) as partial:
-        partial.write_text(page, encoding="utf-8")
-    return path
-
-
-def _templates() -> jinja2.Environment:
     import jinja2
 
-    return jinja2.Environment(
+    templates = jinja2.Environment(
         loader=jinja2.PackageLoader("dglcell.report"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    page = templates.get_template(template).render(version=__version__, **content)
+    with atomic_file(path) as partial:
+        partial.write_text(page, encoding="utf-8")
+    return path
 
 
 NOTE = "* is the best of a column in its block. Baselines are grey, and fitted on the same split."
-
-
-def format_value(metric: str, value: float) -> str:
-    """Format a value as in a terminal, but with a true minus."""
-    return format_metric(metric, value).replace("-", "−") if math.isfinite(value) else UNDEFINED
 
 
 BEST = "* is the best of its column, for each phenotype and part."
@@ -95,7 +82,7 @@ class ResultsTable:
 
 
 def best_of(values: Sequence[float], metric: str) -> set[int]:
-    """Return the positions of the best of several values; an undefined one never wins, and a single one is no best."""
+    """Return the positions of the best of several values; undefined and single ones are no best."""
     sign = -1.0 if metric in LOWER_IS_BETTER else 1.0
     scores = {i: sign * value for i, value in enumerate(values) if math.isfinite(value)}
     if metric in UNRANKED or len(values) < 2 or not scores:
@@ -106,10 +93,7 @@ def best_of(values: Sequence[float], metric: str) -> set[int]:
 def strongest(rows: Sequence[ResultRow], predicts: Collection[str] = (), number: int = 3) -> list[ResultRow]:
     """Return what a terminal shows: rows of the test part, if there is one, without the weaker baselines.
 
-    Args:
-        rows: all rows of a table.
-        predicts: baselines that stay however weak they are.
-        number: of others that stay for each phenotype.
+    Baselines that predict stay however weak they are, and a number of others for each phenotype.
     """
     rows = [row for row in rows if row.part == "test"] or list(rows)
     score = {id(row): row.metrics.get(HEADLINE[row.kind], math.nan) for row in rows}
@@ -129,7 +113,7 @@ def results_tables(
 
     Args:
         rows: any order; blocks keep the order in which they first appear, lines the order within.
-        show: function that formats the value of a metric.
+        show: formats the value of a metric.
         shown: rows that get a line, of those among which the best values are marked; None for all.
     """
     kinds: dict[str, dict[tuple[str, str], list[ResultRow]]] = {}
@@ -141,13 +125,10 @@ def results_tables(
         for block, inside in blocks.items():
             values = {metric: [row.metrics.get(metric, math.nan) for row in inside] for metric in metrics}
             best = {metric: best_of(values[metric], metric) for metric in metrics}
-            begins = True
-            for i, row in enumerate(inside):
-                if shown is None or row in shown:
-                    labels = [*(block if begins else ("", "")), row.model]
-                    cells = [(show(metric, values[metric][i]), i in best[metric]) for metric in metrics]
-                    lines.append(Line(labels, cells, row.is_baseline))
-                    begins = False
+            drawn = [(i, row) for i, row in enumerate(inside) if shown is None or row in shown]
+            for place, (i, row) in enumerate(drawn):
+                cells = [(show(metric, values[metric][i]), i in best[metric]) for metric in metrics]
+                lines.append(Line([*(("", "") if place else block), row.model], cells, row.is_baseline))
         tables.append(ResultsTable(["phenotype", "part", "model", *metrics.values()], 3, lines))
     return tables
 
@@ -155,16 +136,9 @@ def results_tables(
 def format_results_table(
     rows: Iterable[ResultRow], *, color: bool = False, shown: Collection[ResultRow] | None = None
 ) -> str:
-    """Format the comparison: blocks of phenotype and part, a line for each model, ``*`` at the best of each column.
-
-    Phenotypes of numbers and of classes have a table each, with the columns of their kind. Without rows, a sentence
-    says that there is no test part.
-    """
-    rows = list(rows)
-    if not rows:
-        return NO_TEST_PART
+    """Format the comparison: blocks of phenotype and part, a line for each model, ``*`` at the best of each column."""
     tables = [_format_table(table, color) for table in results_tables(rows, format_metric, shown)]
-    return "\n\n".join(tables) + f"\n{BEST}"
+    return "\n\n".join(tables) + f"\n{BEST}" if tables else NO_TEST_PART
 
 
 def _format_table(found: ResultsTable, color: bool) -> str:
@@ -202,10 +176,7 @@ def tested(rows: Sequence[ResultRow]) -> Iterator[tuple[ResultRow, list[ResultRo
 
 
 def _ahead(own: ResultRow, baselines: Sequence[ResultRow]) -> str | None:
-    """Say how far the model is ahead of the best baseline of the test part, with an interval.
-
-    The interval is the wider one: it contains those over strains and over genes.
-    """
+    """Say how far the model is ahead of the best baseline of the test part, with the wider of the intervals."""
     metric, number = COLUMNS[own.kind][HEADLINE[own.kind]], own.metrics.get("n", math.inf)
     if not math.isfinite(own.metrics.get(HEADLINE[own.kind], math.nan)):
         strains = count(int(own.metrics.get("n", 0)), "test strain")
@@ -248,40 +219,29 @@ def predicts_lines(choices: Mapping[str, Mapping[str, str]]) -> list[str]:
 
 
 def coverage_lines(rows: Sequence[ResultRow], split: str) -> list[str]:
-    """Say what intervals and calibrated probabilities hold on the test part, for each phenotype.
-
-    The kind of the ``split`` says what was to be expected.
-    """
+    """Say what intervals and calibrated probabilities hold on the test part, and what the ``split`` lets expect."""
     lines, share = [], f"{INTERVAL_COVERAGE:.0%}".replace("%", " %")
     for row in (row for row in rows if row.part == "test"):
-        found = {name: row.metrics[name] for name in ("covered", "width", "constant_width") if name in row.metrics}
-        if len(found) == 3 and all(map(math.isfinite, found.values())):
-            width, same = (format_metric("mae", found[name]) for name in ("width", "constant_width"))
-            number = int(row.metrics["n"])
-            inside = round(found["covered"] * number)
+        of = {name: row.metrics.get(name, math.nan) for name in ("covered", "calibrated_brier", "brier", "n")}
+        if math.isfinite(of["covered"]):
+            width, same = (format_metric("mae", row.metrics[name]) for name in ("width", "constant_width"))
+            inside, of_all = round(of["covered"] * of["n"]), int(of["n"])
             lines.append(
-                f"{row.phenotype}: intervals for {share} hold {inside:,} of {number:,} test strains "
-                f"({100 * found['covered']:.0f} %); their width is {width}"
+                f"{row.phenotype}: intervals for {share} hold {inside:,} of {of_all:,} test strains "
+                f"({100 * of['covered']:.0f} %); their width is {width}"
                 + ("" if width == same else f" on average, or {same} if all were equally wide")
             )
-        brier = row.metrics.get("calibrated_brier", math.nan)
-        if math.isfinite(brier):
-            own = format_metric("brier", row.metrics.get("brier", math.nan))
-            lines.append(
-                f"{row.phenotype}: Brier score of calibrated probabilities: {format_metric('brier', brier)}, of "
-                f"predictions {own}"
-            )
+        if math.isfinite(of["calibrated_brier"]):
+            calibrated, plain = (format_metric("brier", of[name]) for name in ("calibrated_brier", "brier"))
+            said = f"Brier score of calibrated probabilities: {calibrated}, of predictions {plain}"
+            lines.append(f"{row.phenotype}: {said}")
     if any("covered" in row.metrics for row in rows) and CALIBRATES.get(split):
         lines.append(CALIBRATES[split].format(share=share))
     return lines
 
 
 def left_out_lines(left_out: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Return sentences on the baselines that do not apply, one for each reason.
-
-    Args:
-        left_out: phenotype → baseline → reason.
-    """
+    """Return a sentence for each reason why baselines do not apply; given phenotype → baseline → reason."""
     phenotypes: dict[tuple[str, str], list[str]] = {}
     for phenotype, reasons in left_out.items():
         for reason in dict.fromkeys(reasons.values()):
@@ -304,3 +264,115 @@ def format_expected(rows: Sequence[ResultRow], metric: str, value: float, tolera
     if abs(found - value) <= tolerance:
         return f"{about} The expected result was met."
     return f"{about} The expected result was NOT met. `dglcell doctor` checks what works on this machine."
+
+
+# The page of one run.
+
+SHOWN = 10
+"""Most strains that a table shows."""
+
+
+def write_report(path: Path, output: Path | None = None) -> Path:
+    """Report on a finished run.
+
+    It writes the picture (``report.png``) and the page (``report.html``) into the run directory; with ``output``, that
+    page alone, and the directory is left as it is.
+    """
+    run = read_run(path)
+    picture = overview(run)
+    if output is None:
+        run.directory.refuse_links()
+        with atomic_file(run.directory.report) as partial:
+            partial.write_bytes(picture)
+    return write_page("run.html", output or run.directory.page, **page_content(run, picture))
+
+
+def page_content(run: RunFiles, picture: bytes) -> dict[str, Any]:
+    """Return the variables of the page's template."""
+    about, config, rows = run.environment, run.config, run.rows
+    path = shlex.quote(str(run.directory.path))
+    return {
+        "title": f"{run.name}, seed {run.seed}",
+        "description": config["experiment"]["description"],
+        "tags": config["experiment"]["tags"],
+        "lines": run.lines,
+        # The sort is stable, so that blocks and lines keep their order otherwise.
+        "tables": results_tables(sorted(rows, key=lambda row: row.part != "test"), format_value),
+        "table_note": NOTE if rows else NO_TEST_PART,
+        "lines_below": [
+            f"Split {config['split']['kind']}: {KINDS[config['split']['kind']]}.",
+            *predicts_lines(run.results.get("predicts", {})),
+            *lines_below(rows, config["split"]["kind"]),
+            *left_out_lines(run.results.get("left_out", {})),
+        ],
+        "strains": strain_tables(run),
+        "picture": "data:image/png;base64," + base64.b64encode(picture).decode("ascii"),
+        "caption": CAPTION,
+        "facts": facts(run),
+        "config": run.directory.config.read_text(encoding="utf-8"),
+        "command": about["command"],
+        "command_again": f"dglcell train {shlex.quote(str(run.directory.config))} paths.runs=runs-again",
+        "command_predict": f"dglcell predict {path} genotypes.csv --output predictions.csv",
+        "command_report": f"dglcell report {path}",
+        "environment": json.dumps(about, indent=2, ensure_ascii=False),
+        "epochs": epochs_table(run),
+    }
+
+
+def facts(run: RunFiles) -> list[tuple[str, str]]:
+    """Say what the configuration and the environment, which the page shows whole, do not."""
+    units, kept = run.results["units"], sorted(path.name for path in run.directory.checkpoints.glob("*.ckpt"))
+    return [
+        ("predicted", ", ".join(f"{name} [{unit}]" if unit else name for name, unit in units.items())),
+        ("epochs", f"{len(run.history)} of {run.config['trainer']['epochs']}"),
+        ("reported", f"{run.results['checkpoint']}, after epoch {run.best_epoch}"),
+        ("checkpoints", ", ".join(kept) or UNDEFINED),
+    ]
+
+
+def epochs_table(run: RunFiles) -> Grid:
+    """Make a table of the record's main columns, an epoch a row."""
+    kinds = {row.phenotype: row.kind for row in run.rows}
+    keys = ["train/loss", "validation/loss", *(curve_key(*of) for of in kinds.items()), "learning_rate", "seconds"]
+    curves = {key: curve.tolist() for key in keys if np.isfinite(curve := run.curve(key)).any()}
+    rows = [[str(epoch), *map(number, of)] for epoch, *of in zip(run.epochs, *curves.values(), strict=True)]
+    return Grid(["epoch", *curves], rows, texts=0)
+
+
+def strain_names(directory: RunDirectory) -> list[str]:
+    """Return the standard names of the deleted genes of each test strain, with the systematic ones beside them."""
+    table = read_table(directory, "test")
+
+    def shown(gene: str, name: str) -> str:
+        return gene if name == gene else f"{name} ({gene})"
+
+    pairs = zip(table[GENES], table["names" if "names" in table else GENES], strict=True)
+    of_strains = (map(shown, genes.split(";"), names.split(";")) for genes, names in pairs)
+    return [", ".join(names) or "none deleted" for names in of_strains]
+
+
+def strain_tables(run: RunFiles) -> dict[str, list[Grid]]:
+    """Return phenotype → tables of the strongest predictions and the largest errors of the test part."""
+    if "test" not in run.predictions:
+        return {}
+    import pandas as pd
+
+    strains, found = strain_names(run.directory), dict[str, list[Grid]]()
+    for phenotype, p in [*run.predictions["test"].items()][:MOST_PHENOTYPES]:
+        table = pd.DataFrame({"predicted": p.predicted, "measured": p.measured}, dtype=float)
+        table = table.where(np.isfinite(table))
+        strongest, middle = table.predicted, table.predicted.median()
+        by = "predicted most surely"
+        if run.kind(phenotype) != CLASSIFICATION:
+            strongest = (table.predicted - middle).abs()
+            by = f"farthest from the median prediction, {number(float(middle))}"
+        unit = run.results["units"].get(phenotype, "")
+        heads = ["deleted genes", *(f"{name} [{unit}]" if unit else name for name in ("predicted", "measured"))]
+        for key, title, note in (
+            (strongest, "Strongest predicted strains", f"Test strains {by}."),
+            ((table.predicted - table.measured).abs(), "Worst missed strains", "Test strains with the largest errors."),
+        ):
+            chosen = key.dropna().sort_values(ascending=False, kind="stable").index[:SHOWN]
+            rows = [[strains[i], *map(number, table.loc[i].tolist())] for i in chosen]
+            found.setdefault(phenotype, []).extend([Grid(heads, rows, title=title, note=note)] * bool(rows))
+    return {phenotype: tables for phenotype, tables in found.items() if tables}

@@ -1,37 +1,28 @@
-"""Draw pictures of runs: measured against predicted, the model beside baselines, learning curves, doses.
-
-The first half is what all pictures have: colours, headings, names, and how a picture becomes a file.
-"""
+"""Draw the picture of a run: measured against predicted, the model beside baselines, learning curves."""
 
 from __future__ import annotations
 
 import io
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.table import CLASSIFICATION, REGRESSION
-from dglcell.files.atomic import atomic_file
-from dglcell.metrics import ResultRow, best_row, regression_metrics
-from dglcell.report.page import format_value
+from dglcell.metrics import HEADLINE, ResultRow, best_row, regression_metrics
+from dglcell.report import format_value
 from dglcell.report.run_files import RunFiles
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.figure import Figure
 
 # Okabe and Ito's palette, distinguishable with every common colour blindness.
 BLUE, ORANGE, GREEN, PURPLE, VERMILION = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00"
 SERIES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE)
 INK, GREY, LIGHT = "#222222", "#707070", "#C9CDD2"
-NAME_LENGTH = 22
-TITLE_PAD = 19  # points between a title and its axes, for the line below it
-MANY_STRAINS = 3000
 DPI = 150
 STYLE = {
     "font.size": 8,
@@ -57,29 +48,13 @@ STYLE = {
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Make an empty figure of a size in inches, without any display.
-
-    Draw on it within ``matplotlib.rc_context(STYLE)``.
-    """
+    """Make an empty figure of a size in inches, without any display; draw on it within ``rc_context(STYLE)``."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), dpi=DPI)
 
 
-def encode(figure: Figure) -> bytes:
-    """Return the figure as a PNG file; the same figure gives the same bytes."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", pil_kwargs={"compress_level": 9})
-    return buffer.getvalue()
-
-
-def save(content: bytes, path: Path) -> None:
-    """Write a picture, whole or not at all."""
-    with atomic_file(path) as partial:
-        partial.write_bytes(content)
-
-
-def shorten(name: str, length: int = NAME_LENGTH) -> str:
+def shorten(name: str, length: int = 22) -> str:
     """Shorten a name for matplotlib: it is cut in the middle if too long, and dollar signs do not start formulas."""
     if len(name) > length:
         head = (length - 1) // 2
@@ -87,14 +62,13 @@ def shorten(name: str, length: int = NAME_LENGTH) -> str:
     return name.replace("$", r"\$")
 
 
-def with_unit(label: str, unit: str) -> str:
-    """Return ``label [unit]``, or the label alone if dimensionless."""
+def _with_unit(label: str, unit: str) -> str:
     return f"{label} [{shorten(unit)}]" if unit else label
 
 
 def heading(axes: Axes, title: str, note: str = "") -> None:
     """Draw a bold title with a grey line below it."""
-    axes.set_title(title, pad=TITLE_PAD)
+    axes.set_title(title, pad=19)  # points, for the line below
     # The line is kept out of the layout, which would narrow the panel to make room beside it.
     axes.annotate(
         note, (0, 1), (0, 6), "axes fraction", "offset points", color=GREY, va="bottom", in_layout=False,
@@ -108,47 +82,25 @@ def draw_nothing(axes: Axes, title: str, reason: str) -> None:
     """Draw an empty panel that says why it is empty."""
     heading(axes, title)
     axes.text(0.5, 0.5, reason, transform=axes.transAxes, ha="center", va="center", color=GREY)
-    axes.set_xticks([])
-    axes.set_yticks([])
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    axes.set_axis_off()
 
 
 def robust_range(values: NDArray[np.floating]) -> tuple[float, float]:
     """Return a range that holds nearly all values; a few extreme ones do not squeeze the rest."""
-    many = len(values) >= MANY_STRAINS
-    low, high = np.quantile(values, [0.0005, 0.9995]) if many else (values.min(), values.max())
+    low, high = np.quantile(values, [0.0005, 0.9995]) if len(values) >= 3000 else (values.min(), values.max())
     pad = 0.05 * (high - low) or 0.05 * abs(high) or 0.5
     return float(low - pad), float(high + pad)
 
 
-# The panels.
-
-
-class Score(NamedTuple):
-    """Describe a metric of which more is better."""
-
-    metric: str
-    name: str  #: name that axes show
-    title: str  #: short name for titles
-
-
-SCORES = {
-    REGRESSION: Score("pearson", "Pearson correlation", "Pearson"),
-    CLASSIFICATION: Score("average_precision", "Average precision", "average precision"),
-}
-"""This maps the kind of labels to the metric by which models are compared."""
+SCORE_NAMES = {REGRESSION: "Pearson correlation", CLASSIFICATION: "Average precision"}
+"""This maps the kind of labels to the name of the score that models are compared by (`HEADLINE`)."""
 
 MODEL_NAME_LENGTH = 38
-FEW_STRAINS, FEW_EPOCHS = 200, 25
-LOG_FROM = 20.0  # ratio of the largest to the smallest value
-JITTER = 0.06
-"""Classes are drawn up to so far above and below their number, so that points do not hide each other."""
 
 
 def curve_key(phenotype: str, kind: str) -> str:
     """Return the key of a phenotype's validation score in the record."""
-    return f"validation/{phenotype}/{SCORES[kind].metric}"
+    return f"validation/{phenotype}/{HEADLINE[kind]}"
 
 
 def draw_agreement(axes: Axes, run: RunFiles, phenotype: str) -> None:
@@ -166,8 +118,9 @@ def draw_agreement(axes: Axes, run: RunFiles, phenotype: str) -> None:
     heading(axes, title, said)
     measured = p.measured
     if run.kind(phenotype) == CLASSIFICATION:
-        measured = measured + np.random.default_rng(0).uniform(-JITTER, JITTER, len(measured))
-    few = len(shown) < FEW_STRAINS
+        # Points do not hide each other.
+        measured = measured + np.random.default_rng(0).uniform(-0.06, 0.06, len(measured))
+    few = len(shown) < 200
     axes.scatter(
         p.predicted[shown], measured[shown], s=22 if few else 8, alpha=0.7 if few else 0.25, color=BLUE, linewidths=0
     )
@@ -177,16 +130,16 @@ def draw_agreement(axes: Axes, run: RunFiles, phenotype: str) -> None:
     unit = run.results["units"].get(phenotype, "")
     by = run.results.get("predicts", {}).get(phenotype, {}).get("name")
     predicted = f"{shorten(phenotype)} predicted by {shorten(by, MODEL_NAME_LENGTH)}" if by else None
-    axes.set_xlabel(with_unit(predicted or f"predicted {shorten(phenotype)}", unit))
-    axes.set_ylabel(with_unit(f"measured {shorten(phenotype)}", unit))
+    axes.set_xlabel(_with_unit(predicted or f"predicted {shorten(phenotype)}", unit))
+    axes.set_ylabel(_with_unit(f"measured {shorten(phenotype)}", unit))
 
 
 def draw_models(axes: Axes, rows: Sequence[ResultRow], phenotype: str) -> None:
     """Draw the score of the model and of the baselines, the best on top."""
-    title = "Against baselines"
     shown = [row for row in rows if row.phenotype == phenotype]
     scores: dict[str, dict[str, float]] = {}
-    metric, name_of_metric, _ = SCORES[shown[0].kind if shown else REGRESSION]
+    kind = shown[0].kind if shown else REGRESSION
+    title, metric = "Against baselines", HEADLINE[kind]
     for row in shown:
         scores.setdefault(row.model, {})[row.part] = row.metrics.get(metric, math.nan)
     drawn = [name for name, of in scores.items() if any(map(math.isfinite, of.values()))]
@@ -216,7 +169,7 @@ def draw_models(axes: Axes, rows: Sequence[ResultRow], phenotype: str) -> None:
         label.set_fontweight("normal" if name in baselines else "bold")
     axes.tick_params(axis="y", length=0)
     axes.axvline(0, color=INK, linewidth=0.8)
-    axes.set(xlim=(low * 1.1, high + 0.2 * (high - low)), ylim=(-0.6, len(names) - 0.4), xlabel=name_of_metric)
+    axes.set(xlim=(low * 1.1, high + 0.2 * (high - low)), ylim=(-0.6, len(names) - 0.4), xlabel=SCORE_NAMES[kind])
     axes.spines["left"].set_visible(False)
 
 
@@ -228,23 +181,20 @@ def draw_losses(axes: Axes, run: RunFiles) -> None:
 
 
 def draw_validation_score(axes: Axes, run: RunFiles, phenotypes: Sequence[str], kind: str) -> None:
-    """Draw scores on the validation part by epoch, one curve a phenotype of this kind.
-
-    The dotted line is the best baseline.
-    """
-    metric, name, short = SCORES[kind]
+    """Draw scores on the validation part by epoch, one curve a phenotype of this kind; best baselines are dotted."""
+    metric = HEADLINE[kind]
     curves = {p: run.curve(curve_key(p, kind)) for p in phenotypes if run.kind(p) == kind}
     curves = {p: curve for p, curve in curves.items() if np.isfinite(curve).any()}
     rows = [row for row in run.rows if row.is_baseline and row.part == "validation"]
     best = [best_row((row for row in rows if row.phenotype == p), metric) for p in curves]
     note = "dotted: best baseline" if any(best) else ""
-    if not draw_curves(axes, f"Validation {short}", run, curves, note=note):
+    if not draw_curves(axes, "Validation score", run, curves, note=note):
         return
     for i, baseline in enumerate(best):
         if baseline is not None:
             axes.axhline(baseline.metrics[metric], color=SERIES[i % len(SERIES)], linewidth=1.2, linestyle=":")
     axes.set_yscale("linear")
-    axes.set_ylabel(name)
+    axes.set_ylabel(SCORE_NAMES[kind])
 
 
 def draw_curves(
@@ -256,12 +206,9 @@ def draw_curves(
     note: str = "",
     colors: Sequence[str] = SERIES,
 ) -> bool:
-    """Draw lines through the epochs that have a value, and one at the best epoch.
+    """Draw lines through the epochs that have a value, and one at the best epoch; return whether there is any value.
 
     Epochs have markers while they are few. The axis is logarithmic where values span much.
-
-    Returns:
-        Whether there was anything to draw; else the panel says so.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -274,11 +221,11 @@ def draw_curves(
     for i, (name, values) in enumerate(curves.items()):
         known = np.isfinite(values)
         axes.plot(
-            run.epochs[known], values[known], marker="o" if known.sum() <= FEW_EPOCHS else None, markersize=3.5,
+            run.epochs[known], values[known], marker="o" if known.sum() <= 25 else None, markersize=3.5,
             color=colors[i % len(colors)], label=shorten(name, 30),
         )  # fmt: skip
     finite = np.concatenate([values[np.isfinite(values)] for values in curves.values()])
-    if finite.min() > 0 and finite.max() / finite.min() > LOG_FROM:
+    if finite.min() > 0 and finite.max() / finite.min() > 20:
         axes.set_yscale("log")
     if run.rows:
         axes.axvline(run.best_epoch, color=ORANGE, linewidth=1.4, zorder=0)
@@ -292,93 +239,33 @@ def draw_curves(
     return True
 
 
-MOST_GENES, MOST_MEDIA, COLUMNS = 6, 3, 3
-
-
-def responses(run: RunFiles, phenotype: str) -> dict[str, pd.DataFrame]:
-    """Return gene → part, medium, what is left, and the measured and predicted phenotype of its strains.
-
-    Genes are those with the most measured strains that change no other gene. There is none where all of these strains
-    delete their gene.
-    """
-    import pandas as pd
-
-    tables = [
-        doses.assign(part=part, measured=found.measured, predicted=found.predicted)
-        for part, doses in run.doses.items()
-        if (found := run.predictions.get(part, {}).get(phenotype)) is not None
-    ]
-    if not tables:
-        return {}
-    table = pd.concat(tables).sort_values("activities", kind="stable")
-    usable = table[(table.genes != "") & np.isfinite(table.measured) & np.isfinite(table.predicted)]
-    if not (usable.activities > 0).any():
-        return {}
-    return {str(name): usable[usable.genes == name] for name in usable.genes.value_counts().index[:MOST_GENES]}
-
-
-def draw_doses(figure: SubFigure, of_gene: Mapping[str, pd.DataFrame], label: str) -> None:
-    """Draw axes for each gene, all with the same ranges, and each medium in its colour."""
-    media = sorted({medium for table in of_gene.values() for medium in table.medium})
-    colors = dict(zip(media, SERIES, strict=False)) if len(media) <= MOST_MEDIA else dict.fromkeys(media, BLUE)
-    columns = min(len(of_gene), COLUMNS)
-    grid = figure.subplots(-(-len(of_gene) // columns), columns, sharex=True, sharey=True, squeeze=False)
-    for place, (axes, (gene, table)) in enumerate(zip(grid.flat, of_gene.items(), strict=False)):
-        axes.tick_params(labelbottom=place + columns >= len(of_gene))  # the lowest of its column may be hidden
-        axes.axvline(1, color=GREY, linewidth=0.6, linestyle=":", zorder=0)
-        axes.set_title(shorten(gene), fontsize="medium", fontweight="normal", loc="center")
-        for medium, own in table.groupby("medium"):
-            color, mean = colors[medium], own.groupby("activities").predicted.mean()
-            axes.plot(mean.index, mean, ".-", color=color, linewidth=1.2, markersize=3, alpha=0.8)
-            for part, face in (("test", color), ("validation", "white")):
-                shown = own[own.part == part]
-                dots = {"facecolor": face, "edgecolor": color, "linewidths": 0.9, "zorder": 3}
-                axes.scatter(shown.activities, shown.measured, s=20, **dots)
-    for axes in [*grid.flat][len(of_gene) :]:
-        axes.set_visible(False)
-    everything = np.concatenate([table[["measured", "predicted"]].to_numpy().ravel() for table in of_gene.values()])
-    grid[0, 0].set_ylim(robust_range(everything))
-    figure.supxlabel("what is left of the gene", fontsize="medium")
-    figure.supylabel(label, fontsize="medium")
-    title = "Dose and response, points: measured (filled: test, open: validation), lines: predicted"
-    figure.suptitle(title, x=0.01, horizontalalignment="left", fontsize="medium", fontweight="bold")
-    if 1 < len(media) <= MOST_MEDIA:
-        for medium, color in colors.items():
-            grid[0, 0].plot([], [], "o-", color=color, markersize=4, label=shorten(medium))
-        grid[0, 0].legend()
-
-
-# The whole picture.
-
 MOST_PHENOTYPES = 3
-WIDTH, ROW_HEIGHT, DOSES_HEIGHT, LINE_HEIGHT = 1600 / DPI, 480 / DPI, 700 / DPI, 0.17
+WIDTH, ROW_HEIGHT, LINE_HEIGHT = 1600 / DPI, 480 / DPI, 0.17
 
 
 def overview(run: RunFiles) -> bytes:
-    """Draw a run as a PNG file, 1,600 pixels wide.
+    """Draw a run as a PNG file, 1,600 pixels wide; the same run gives the same bytes.
 
     There is a row of panels for each of the first three phenotypes: measured against predicted, and the model against
-    baselines. Below are loss and validation score by epoch, and dose–response curves where strains weaken genes.
+    baselines. Below are loss and validation score by epoch.
     """
-    shown = run.phenotypes[:MOST_PHENOTYPES]
-    doses = {name: found for name in shown if (found := responses(run, name))}
-    lines = [run.size_line, run.training_line]
+    import matplotlib
+
+    shown, lines = run.phenotypes[:MOST_PHENOTYPES], run.lines
     if len(run.phenotypes) > MOST_PHENOTYPES:
         lines.append(f"{MOST_PHENOTYPES} of {len(run.phenotypes)} phenotypes are drawn; the table has all of them")
     header = 0.5 + LINE_HEIGHT * len(lines)
-    heights = [header, *[ROW_HEIGHT] * (max(1, len(shown)) + 1), *[DOSES_HEIGHT] * len(doses)]
+    heights = [header, *[ROW_HEIGHT] * (max(1, len(shown)) + 1)]
     figure = new_figure(WIDTH, sum(heights))
-    import matplotlib
-
     with matplotlib.rc_context(STYLE):
         figure.set_layout_engine("constrained", hspace=0.06, wspace=0.05, w_pad=0.09, h_pad=0.06)
         outline = figure.add_gridspec(len(heights), 1, height_ratios=heights)
-        head, *rows = (figure.add_subfigure(outline[row, 0]) for row in range(len(heights)))
+        head, *rows, last = (figure.add_subfigure(outline[row, 0]) for row in range(len(heights)))
         head.text(0.01, 1 - 0.12 / header, shorten(run.name, 100), size=13, weight="bold", va="top")
         for index, line in enumerate(lines):
             y = 1 - (0.44 + LINE_HEIGHT * index) / header
             head.text(0.01, y, shorten(line, 190), size=8.5, color=GREY, va="top")
-        for row, phenotype in zip(rows, shown or [""], strict=False):
+        for row, phenotype in zip(rows, shown or [""], strict=True):
             left, right = row.subplots(1, 2)
             if phenotype:
                 draw_agreement(left, run, phenotype)
@@ -386,20 +273,16 @@ def overview(run: RunFiles) -> bytes:
             else:
                 draw_nothing(left, "", "no test part")
                 draw_nothing(right, "", "")
-        losses, scores = rows[max(1, len(shown))].subplots(1, 2)
+        losses, scores = last.subplots(1, 2)
         draw_losses(losses, run)
         draw_validation_score(scores, run, shown, run.kind(shown[0]) if shown else REGRESSION)
-        for row, (phenotype, of_gene) in zip(rows[max(1, len(shown)) + 1 :], doses.items(), strict=True):
-            draw_doses(row, of_gene, with_unit(shorten(phenotype), run.results["units"].get(phenotype, "")))
-        return encode(figure)
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", pil_kwargs={"compress_level": 9})
+        return buffer.getvalue()
 
 
-def described(run: RunFiles) -> str:
-    """Say what ``overview`` shows, for those who cannot see it and as a caption."""
-    parts = ["measured against predicted values of the test part", "the model beside baselines"]
-    parts += ["loss and validation score after each epoch"]
-    doses = [name for name in run.phenotypes[:MOST_PHENOTYPES] if responses(run, name)]
-    if doses:
-        learned = ", as the model has learned it" if run.config.get("model", {}).get("activity_from") else ""
-        parts.append(f"{', '.join(doses)} along what is left of a gene{learned}: 0 is a deletion, 1 the wild type")
-    return f"{'; '.join(parts).capitalize()}. On the dashed line predictions are exact."
+CAPTION = (
+    "Measured against predicted values of the test part; the model beside baselines; loss and validation score after "
+    "each epoch. On the dashed line predictions are exact."
+)
+"""This says what ``overview`` shows, for those who cannot see it."""

@@ -1,4 +1,7 @@
-"""Read a finished run from its directory alone: neither its store nor a model is needed."""
+"""Read a finished run from its directory alone: neither its store nor a model is needed.
+
+Where a file is missing, damaged or of an unfinished run, functions raise a CheckpointError.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import csv
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -17,8 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from pydantic import BaseModel, Field
 
 from dglcell.config.read import read_yaml
-from dglcell.data.columns import MEDIUM
-from dglcell.data.table import ACTIVITIES, GENES, LEARNED_ACTIVITIES, REGRESSION
+from dglcell.data.table import GENES, REGRESSION
 from dglcell.errors import CheckpointError, ConfigError, DglcellError, count, listing
 from dglcell.files.untrusted import Fields, Number, UnreadableError, Whole, check_fields, damaged, read_fields
 from dglcell.metrics import ResultRow
@@ -63,9 +65,10 @@ ENVIRONMENT = {
 }
 RESULTS = {"checkpoint": str, "epoch": Whole, "epochs": Whole, "units": dict[str, str], "rows": list[Row]}
 
-
 PARTS = ("test", "validation")
 AS_WRITTEN = "the file as `dglcell train` wrote it"
+MEASURED, PREDICTED, NETWORK = "measured_", "predicted_", "network_"
+"""Names of columns of the predictions begin with these texts."""
 
 
 def result_rows(rows: Iterable[dict[str, Any]]) -> list[ResultRow]:
@@ -107,8 +110,6 @@ class RunFiles:
     results: dict[str, Any]  #: the table of results, and the checkpoint that it is of
     history: Sequence[Mapping[str, float | None]]  #: a row an epoch; None stands for undefined values
     predictions: dict[str, dict[str, Predictions]]  #: part → phenotype → predictions
-    #: part → table of what is left of genes (`read_doses`); no part where they are deleted
-    doses: dict[str, pd.DataFrame] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -155,33 +156,21 @@ class RunFiles:
         return float(np.nansum(self.curve("seconds"))) / 60
 
     @property
-    def duration(self) -> str:
-        """Return how long all epochs took together, in seconds where that is less than two minutes."""
-        return f"{60 * self.minutes:.1f} s" if self.minutes < 2 else f"{self.minutes:.1f} min"
-
-    @property
-    def size_line(self) -> str:
-        """Return numbers of strains and sizes of the cell graph in a line."""
-        cell, sizes = self.environment["cell"], [f"{n:,} {name}" for name, n in self.environment["strains"].items()]
-        split = self.config["split"]["kind"]
-        return f"strains: {', '.join(sizes)} ({split} split) · cell: {cell['genes']:,} genes, {cell['edges']:,} edges"
-
-    @property
-    def training_line(self) -> str:
-        """Return parameters, model, seed and time in a line."""
-        about, epochs = self.environment, count(len(self.history), "epoch")
-        return (
+    def lines(self) -> list[str]:
+        """Return sizes of strains and cell graph in a line, and parameters, model, seed and time in another."""
+        about, cell = self.environment, self.environment["cell"]
+        sizes = ", ".join(f"{n:,} {name}" for name, n in about["strains"].items())
+        time = f"{60 * self.minutes:.1f} s" if self.minutes < 2 else f"{self.minutes:.1f} min"
+        return [
+            f"strains: {sizes} ({self.config['split']['kind']} split) · cell: {cell['genes']:,} genes, "
+            f"{cell['edges']:,} edges",
             f"{about['parameters']:,} parameters · {about['model']} · seed {self.seed} · "
-            f"{epochs} in {self.duration} on {about['devices'][0]}"
-        )
+            f"{count(len(self.history), 'epoch')} in {time} on {about['devices'][0]}",
+        ]
 
 
 def read_run(path: Path, parts: Iterable[str] = PARTS) -> RunFiles:
-    """Read a run directory.
-
-    Raises:
-        CheckpointError: it is no run directory, the run is not finished, or a file of it is missing or damaged.
-    """
+    """Read the directory of a finished run, with the predictions of some parts of its split."""
     directory = RunDirectory(Path(path))
     if not directory.path.is_dir():
         raise CheckpointError(f"run directory '{directory.path}' not found", do="give the path that `train` printed")
@@ -191,21 +180,15 @@ def read_run(path: Path, parts: Iterable[str] = PARTS) -> RunFiles:
     results = _read_results(directory, len(rows), epochs)
     environment = _read_fields(directory.environment, ENVIRONMENT)
     # Where all strains are in the training part, the other parts are empty.
-    filled = [part for part in parts if environment["strains"].get(part, 1)]
-    predictions = {part: read_predictions(directory, part) for part in filled}
+    predictions = {part: read_predictions(directory, part) for part in parts if environment["strains"].get(part, 1)}
     for part, of_part in predictions.items():
         if not {row["phenotype"] for row in results["rows"]} <= set(of_part):
             raise damaged_file(directory.predictions(part), f"phenotypes {', '.join(of_part)}")
-    doses = {part: found for part in filled if (found := read_doses(directory, part)) is not None}
-    return RunFiles(directory, config, environment, results, rows, predictions, doses)
+    return RunFiles(directory, config, environment, results, rows, predictions)
 
 
 def read_run_config(directory: RunDirectory) -> DictConfig:
-    """Read the configuration in a run directory, as it stands there.
-
-    Raises:
-        CheckpointError: there is no configuration, or it is damaged.
-    """
+    """Read the configuration in a run directory, as it stands there."""
     if not directory.config.is_file():
         seeds = sorted(path.parent.name for path in directory.path.glob("seed-*/config.yaml"))
         what, expected = f"'{directory.path}' is not a run directory", "a directory with config.yaml"
@@ -214,21 +197,16 @@ def read_run_config(directory: RunDirectory) -> DictConfig:
     remedy = "put it back; a checkpoint of the run holds it too"
     try:
         content = read_yaml(directory.config)
+        check_fields(OmegaConf.to_container(content), CONFIG)
     except ConfigError as error:
         raise CheckpointError(str(error), do=remedy) from error
-    try:
-        check_fields(OmegaConf.to_container(content), CONFIG)
     except UnreadableError as wrong:
         raise damaged(directory.config, wrong, CheckpointError, expected="", do=remedy) from wrong
     return content
 
 
 def _read_results(directory: RunDirectory, epochs: int, planned: int) -> dict[str, Any]:
-    """Read the table of results.
-
-    Raises:
-        CheckpointError: there is no table, the model is missing in it, or training has gone on since it was written.
-    """
+    """Read the table of results, which must have the model, and be of the last epoch."""
     results = _read_fields(directory.results, RESULTS) if directory.results.is_file() else None
     if results is not None:
         rows = results["rows"]
@@ -253,16 +231,8 @@ def _read_fields(path: Path, fields: Fields) -> dict[str, Any]:
     return read_fields(path, fields, CheckpointError, expected=AS_WRITTEN, do=MEND)
 
 
-MEASURED, PREDICTED, NETWORK = "measured_", "predicted_", "network_"
-"""Names of columns of the predictions begin with these texts."""
-
-
 def read_table(directory: RunDirectory, part: str) -> pd.DataFrame:
-    """Return ``predictions_<part>.csv`` as a run wrote it, with a text in every cell.
-
-    Raises:
-        CheckpointError: the file is missing or not as a run wrote it.
-    """
+    """Return ``predictions_<part>.csv`` as a run wrote it, with a text in every cell."""
     import pandas as pd
 
     path = directory.predictions(part)
@@ -281,51 +251,21 @@ def read_table(directory: RunDirectory, part: str) -> pd.DataFrame:
     return table
 
 
-def _numbers(path: Path, column: pd.Series) -> Any:
-    """Return the numbers of a column, [S], NaN for empty cells."""
-    try:
-        return column.replace("", "nan").to_numpy(dtype=float)
-    except ValueError as error:
-        raise damaged_file(path, error) from error
-
-
 def read_predictions(directory: RunDirectory, part: str, *, of_network: bool = False) -> dict[str, Predictions]:
     """Return phenotype → predictions, from ``predictions_<part>.csv``.
 
     Args:
         of_network: those of the network, also where something else predicts.
-
-    Raises:
-        CheckpointError: the file is missing or not as a run wrote it.
     """
-    table, path, found = read_table(directory, part), directory.predictions(part), {}
+    table, found = read_table(directory, part), {}
     for name in (column.removeprefix(MEASURED) for column in map(str, table) if column.startswith(MEASURED)):
         with_network = of_network and NETWORK + name in table
-        predicted = table[(NETWORK if with_network else PREDICTED) + name]
-        found[name] = Predictions(_numbers(path, table[MEASURED + name]), _numbers(path, predicted))
+        columns = table[[MEASURED + name, (NETWORK if with_network else PREDICTED) + name]]
+        try:
+            found[name] = Predictions(*columns.replace("", "nan").to_numpy(dtype=float).T)
+        except ValueError as error:
+            raise damaged_file(directory.predictions(part), error) from error
     return found
-
-
-def read_doses(directory: RunDirectory, part: str) -> pd.DataFrame | None:
-    """Return what is left of the gene of each strain, from ``predictions_<part>.csv``; None where genes are deleted.
-
-    Returns:
-        Columns ``genes`` (names, empty for strains that change none or several), ``activities`` (what the model has
-        learned if it has, else what the table gave; NaN for other strains) and ``medium`` (empty if there is none).
-
-    Raises:
-        CheckpointError: the file is missing or not as a run wrote it.
-    """
-    table = read_table(directory, part)
-    given = next((name for name in (LEARNED_ACTIVITIES, ACTIVITIES) if name in table), None)
-    if given is None:
-        return None
-    single = (table[GENES] != "") & ~table[GENES].str.contains(";")
-    return table[[]].assign(
-        genes=table["names" if "names" in table else GENES].where(single, ""),
-        activities=_numbers(directory.predictions(part), table[given].where(single, "")),
-        medium=table.get(MEDIUM, ""),
-    )
 
 
 def damaged_file(path: Path, reason: Exception | str) -> DglcellError:

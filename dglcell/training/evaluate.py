@@ -25,9 +25,8 @@ from dglcell.files.atomic import atomic_file, no_formula, shortest, write_json
 from dglcell.machine import device_here, threads
 from dglcell.metrics import ResultRow
 from dglcell.models.terms.term import Term
-from dglcell.report.page import predicts_lines
+from dglcell.report.page import predicts_lines, write_report
 from dglcell.report.run_files import read_run
-from dglcell.report.run_page import write_report
 from dglcell.runs import EpochLog, RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained, refuse
 from dglcell.training.predicting import (

@@ -28,7 +28,7 @@ from dglcell.machine import check_device, device_of, set_threads
 from dglcell.metrics import ResultRow
 from dglcell.models.model import count_parameters
 from dglcell.perturbation.perturb import check_strategy_device
-from dglcell.report.run_page import write_report
+from dglcell.report.page import write_report
 from dglcell.runs import RunDirectory, environment, memory_peak, write_usage
 from dglcell.training.checkpoint import check_continues, resume_from, starting_point
 from dglcell.training.distributed import check_allocation

@@ -7,9 +7,8 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from site_extension import commands, configuration, experiments, modules, originals, sources
-from site_extension.drawing import Drawing
-from site_extension.unsearched import Unsearched, UnsearchedNode, visit_unsearched
+from site_extension import commands, configuration, experiments, modules, sources
+from site_extension.directives import Drawing, Unsearched, UnsearchedNode, visit_unsearched
 
 DOCS = Path(__file__).resolve().parents[1]
 GENERATED = DOCS / "_generated"
@@ -18,7 +17,7 @@ GENERATED = DOCS / "_generated"
 def generate(app: Sphinx) -> None:
     """Write all of them below ``_generated``; files that say the same as before are left alone."""
     pages: dict[str, str] = {}
-    for maker in (commands, configuration, experiments, modules, originals, sources):
+    for maker in (commands, configuration, experiments, modules, sources):
         pages |= maker.pages(DOCS.parent)
     for name, text in pages.items():
         path = GENERATED / name

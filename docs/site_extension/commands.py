@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from dglcell.cli.parser import make_parser
+from dglcell.cli import make_parser
 from site_extension.markdown import block, code, table
 
 HEAD = """\

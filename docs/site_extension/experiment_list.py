@@ -8,9 +8,8 @@ from pathlib import Path
 from dglcell.config.experiment import Config
 from dglcell.config.published import needs
 from dglcell.published.file import download_size
-from site_extension.cost import memory, minutes
 from site_extension.markdown import table
-from site_extension.results import Comparison, Record, mean
+from site_extension.results import Comparison, Record, mean, memory, minutes
 
 GROUPS = {
     "": "Begin here",

@@ -12,13 +12,12 @@ from dglcell.config.published import needs
 from dglcell.config.read import load_config, read_yaml, to_yaml
 from dglcell.data.config import KINDS
 from dglcell.training.checkpoint import FREE_KEYS
-from site_extension import accuracy, plots
-from site_extension.cost import cost_table
+from site_extension import accuracy
 from site_extension.differences import differences
 from site_extension.experiment_data import data, downloads
 from site_extension.experiment_list import Entry, index
 from site_extension.markdown import block, folded
-from site_extension.results import TITLES, Record, committed, expected, notes
+from site_extension.results import Record, committed, cost_table, expected, notes
 
 NOT_MEASURED = "**Not measured yet:** no results of this experiment are committed. This page shows how to get them."
 MEASURED = "**Measured** with {seeds}; the expected table is below."
@@ -31,7 +30,6 @@ BOTH_SEEDS = (
     "Give `seed=S split.seed=S` together. In the table below both seeds differ between runs. The spread therefore "
     "includes the weights and the choice of the test part.\n"
 )
-SHOWN = "Test part, {measure}: the model in blue, simple models in grey; a dot for each seed."
 
 
 def pages(root: Path) -> dict[str, str]:
@@ -42,9 +40,6 @@ def pages(root: Path) -> dict[str, str]:
         config = loaded(file)
         record = committed(root).get(config.experiment.name, Record())
         made[f"experiments/{name}.md"] = page(root, file, config, record)
-        svg = plots.scores(record.by_model())
-        if svg:
-            made[f"parts/{name}.svg"] = svg
         entries.append(Entry(file.relative_to(root / "conf"), name, config, record))
     tables = accuracy.pages(root, [(entry.page, entry.config) for entry in entries])
     return {**made, **tables, "experiments/index.md": index(entries)}
@@ -86,7 +81,6 @@ def page(root: Path, file: Path, config: Config, record: Record) -> str:
         as_job(config, relative, record),
         "## Expected\n",
         expected(record) if record.scores else "Nothing to compare with yet. A run ends with its own table.\n",
-        picture(slug(root, file), record),
         BASELINES,
         "\n".join(f"- {sentence}" for sentence in sentences) + "\n",
         "## Time and memory\n",
@@ -103,14 +97,6 @@ def page(root: Path, file: Path, config: Config, record: Record) -> str:
         folded("Resolved configuration", block("{unsearched} yaml", to_yaml(config))),
     ]
     return "\n".join(part if part.endswith("\n") else f"{part}\n" for part in parts)
-
-
-def picture(name: str, record: Record) -> str:
-    """Bars of scores with their caption, where there are any."""
-    if not plots.scores(record.by_model()):
-        return ""
-    caption = SHOWN.format(measure=TITLES[record.metric])
-    return f"```{{drawing}} ../parts/{name}.svg\n:alt: {caption}\n\n{caption}\n```\n"
 
 
 def first_line(record: Record) -> str:

@@ -190,3 +190,28 @@ def as_text(found: tuple[float, float, float] | None) -> str:
         return "–"
     middle, low, high = found
     return f"{middle:+z.3f} ({low:z.3f} to {high:z.3f})".replace("-", "−")
+
+
+def cost_table(runs: list[dict[str, str]]) -> str:
+    """What each run took, as far as it was recorded."""
+    if not runs:
+        return "Not measured.\n"
+    header = ("seed", "epochs", "seconds per epoch", "minutes of training", "peak memory, MB")
+    rows = []
+    for run in runs:
+        seconds, epochs = float(run["training_seconds"]), int(run["epochs"])
+        cells = f"{seconds / epochs:.1f}", f"{seconds / 60:.1f}", memory([run]) or "not recorded"
+        rows.append((run["seed"], run["epochs"], *cells))
+    shared = "On machines shared with other work: upper bounds. Evaluation and baselines come on top."
+    return f"{table(header, rows, 'rrrrr')}\n{shared}\n"
+
+
+def minutes(runs: list[dict[str, str]]) -> str:
+    """The median over runs; nothing where none was measured."""
+    return f"{statistics.median(float(run['training_seconds']) for run in runs) / 60:.1f}" if runs else ""
+
+
+def memory(runs: list[dict[str, str]]) -> str:
+    """The most megabytes of any run; nothing where none was recorded."""
+    recorded = [int(run["peak_resident_bytes"]) for run in runs if run["peak_resident_bytes"]]
+    return f"{max(recorded) / 1e6:,.0f}" if recorded else ""

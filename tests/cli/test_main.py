@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from dglcell.cli import main
-from dglcell.cli.parser import make_parser
+from dglcell.cli import main, make_parser
 from dglcell.config.read import load_config
 from dglcell.errors import MissingDependencyError
 from dglcell.runs import RunDirectory

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dglcell.cli import main
-from dglcell.cli.parser import make_parser
+from dglcell.cli import main, make_parser
 from dglcell.runs import RunDirectory
 from tests.cli.test_main import verbs_of
 from tests.tiny import Tiny

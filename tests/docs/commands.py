@@ -9,8 +9,7 @@ import subprocess
 import tomllib
 from pathlib import Path
 
-from dglcell.cli import main
-from dglcell.cli.parser import make_parser
+from dglcell.cli import main, make_parser
 from dglcell.config.read import load_config
 from tests.docs.pages import ROOT
 

@@ -10,23 +10,14 @@ from pathlib import Path
 import pytest
 
 import dglcell
-from dglcell.cli.parser import make_parser
+from dglcell.cli import make_parser
 from dglcell.config.experiment import KINDS, Config
 from tests.docs.pages import DOCS, ROOT
 
 sys.path.insert(0, str(DOCS))
 pytest.importorskip("sphinx", reason="needs the extra 'docs'")
 
-from site_extension import (
-    commands,
-    configuration,
-    differences,
-    experiment_list,
-    experiments,
-    modules,
-    originals,
-    results,
-)
+from site_extension import commands, configuration, differences, experiment_list, experiments, modules, results, sources
 
 
 def row(table: str, key: str) -> list[str]:
@@ -164,14 +155,14 @@ def test_pages_name_known_commands_and_what_differs_from_the_original() -> None:
                 _, rest = parser.parse_known_args(shlex.split(line)[1:])
                 assert all("=" in word for word in rest), line
     names = {str(file.relative_to(ROOT / "conf").with_suffix("")) for file in loaded}
-    assert {*differences.OWN, *differences.NEW, *differences.STATED} <= names
+    assert {name for kind in ("own", "new", "stated") for name in differences.KNOWN[kind]} <= names
     for name, sentences in results.notes(ROOT).items():
         assert name in names | {one.partition("/")[0] for one in names}
         assert all(re.search(r"\(\d{4}-\d\d-\d\d\)$", sentence) for sentence in sentences)
 
 
 def test_all_keys_of_the_original_are_listed() -> None:
-    made = originals.pages(ROOT)
+    made = sources.pages(ROOT)
     assert row(made["parts/renamed.md"], "model.hidden_channels")[1] == "`model.hidden`"
     assert "`data_module.num_workers`" in made["parts/dropped.md"]
 

@@ -19,7 +19,7 @@ from typing import Any
 import dglcell.cli.predict
 import dglcell.data.sources
 import dglcell.prediction.predict
-import dglcell.report.run_page
+import dglcell.report.page
 import dglcell.training.run
 
 # Designs have several parts.

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import dglcell
-from dglcell.cli.doctor import examine
+from dglcell.cli.check import examine
 from dglcell.errors import ConfigError, DglcellError, GenotypeError, GraphError, MissingDependencyError
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.resident import ResidentCell

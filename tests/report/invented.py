@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from dglcell.data.table import CLASSIFICATION
 from dglcell.metrics import ResultRow, classification_metrics, regression_metrics
@@ -51,7 +50,6 @@ def files(
     record: Sequence[dict[str, Any]] = (),
     name: str = "demo",
     *,
-    doses: dict[str, pd.DataFrame] | None = None,
     predicts: dict[str, str] | None = None,
     epoch: int = 1,
 ) -> RunFiles:
@@ -61,7 +59,7 @@ def files(
     about = {"strains": {"test": 9}, "cell": cell, "parameters": 1, "model": "hetero_cell", "devices": ["cpu"]}
     by = {phenotype: {"name": name} for phenotype, name in (predicts or {}).items()}
     results = {"rows": rows_as_json(rows), "units": {}, "epoch": epoch, "predicts": by}
-    return RunFiles(RunDirectory(Path("demo")), config, about, results, record, predictions, doses or {})
+    return RunFiles(RunDirectory(Path("demo")), config, about, results, record, predictions)
 
 
 def run_of(phenotypes: dict[str, Predictions], epochs: int = 5, model: str = "dglcell", **more: Any) -> RunFiles:
