@@ -44,12 +44,7 @@ def device_here(accelerator: str) -> str:
 
 
 def check_device(device: str) -> None:
-    """Refuse a device that torch does not have here.
-
-    Raises:
-        ConfigError: the device is neither ``cpu`` nor ``cuda``.
-        MissingDependencyError: the device is ``cuda``, and torch sees no GPU.
-    """
+    """Refuse a device that torch does not have here."""
     import torch
 
     if device.split(":")[0] not in ("cpu", "cuda"):
@@ -70,11 +65,7 @@ class Ranks:
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> Ranks:
-        """Return the ranks that the launcher of this process gives; without a launcher the process is the only one.
-
-        Raises:
-            ConfigError: a variable of the launcher is not a number, or the rank is not below the number of processes.
-        """
+        """Return the ranks that the launcher of this process gives; without a launcher the process is the only one."""
         for names in (
             ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
             # SLURM_NTASKS is not used: a job's script has it too, although it is a single process.
@@ -99,11 +90,7 @@ ALONE = Ranks()
 
 
 def number_of(environment: Mapping[str, str], name: str, default: int) -> int:
-    """Return the number in a variable that torchrun or SLURM sets, or a default where it is not set.
-
-    Raises:
-        ConfigError: the variable is not a number.
-    """
+    """Return the number in a variable that torchrun or SLURM sets, or a default where it is not set."""
     text = environment.get(name, str(default))
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
         raise ConfigError(f"the variable {name} is no number", got=text, do="torchrun or SLURM sets it: do not set it")

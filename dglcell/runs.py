@@ -37,11 +37,11 @@ CHECKPOINTS: dict[str, tuple[str | None, str]] = {
 MEND = "run the `dglcell train` command of the run again: a finished run is evaluated anew"  # of damaged results
 
 
+@dataclass(frozen=True)
 class Inside:
     """An attribute of this class is the path of a file or folder inside a run directory."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name: str
 
     def __get__(self, run: RunDirectory | None, kind: type) -> Path:
         return Path(self.name) if run is None else run.path / self.name
@@ -148,10 +148,7 @@ class EpochLog:
         self.figure, self.mode = CHECKPOINTS[checkpoint]
 
     def rewind(self, epoch: int) -> None:
-        """Forget the epochs from ``epoch`` on, because a resumed run writes them again.
-
-        Each earlier epoch is kept once.
-        """
+        """Forget the epochs from ``epoch`` on, because a resumed run writes them again; keep each earlier one once."""
         if not os.path.lexists(self.path):
             return
         last = {row["epoch"]: row for row in self.read() if row["epoch"] < epoch}
@@ -160,11 +157,7 @@ class EpochLog:
             partial.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
 
     def read(self) -> list[dict[str, Any]]:
-        """Return all epochs so far, without a last line that a crash has torn.
-
-        Raises:
-            CheckpointError: the file cannot be read, or a line is not the record of an epoch.
-        """
+        """Return all epochs so far, without a last line that a crash has torn."""
         if not os.path.lexists(self.path):
             return []
         try:
@@ -190,11 +183,7 @@ class EpochLog:
         return CheckpointError(f"the record '{self.path}' is damaged{where}", got=got, expected=expected, do=do)
 
     def write(self, epoch: int, step: int, metrics: dict[str, float]) -> str:
-        """Append an epoch as the last one, forget earlier records of it and of later ones, and return a line to print.
-
-        Raises:
-            OwnerError: another process has taken over the run.
-        """
+        """Append an epoch, forget earlier records of it and of later ones, and return a line to print."""
         rows = self.read()
         if any(row["epoch"] >= epoch for row in rows):
             self.rewind(epoch)
@@ -270,13 +259,8 @@ def write_usage(
 ) -> None:
     """Write ``usage.json``: epochs and their seconds together, time of the whole run, and peaks of memory in bytes.
 
-    For a continued run peaks are those of the last part; they are null where another process trained that part.
-
-    Args:
-        peak: `memory_peak` of the training; None where this process has not trained.
-        processes: number of processes that trained together.
-        seconds: time that this process has taken.
-        start: first epoch that this process trained.
+    For a continued run peaks are those of the last part, from the epoch ``start`` on; they are null where another
+    process trained that part. The seconds are those that this process has taken.
     """
     epochs = EpochLog(directory.metrics, 0).read()
     of_epochs = [(row["epoch"], row.get("seconds") or 0.0) for row in epochs]

@@ -39,9 +39,7 @@ VARIABLE = "DGLCELL_MODELS"
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 FILE = re.compile(r"(checkpoints/|cell/)?[A-Za-z0-9]\w*\.(ckpt|csv|json|jsonl|npz|yaml)")
-
-SUFFIX = ".zip"
-"""A model in one file has this suffix."""
+SUFFIX = ".zip"  # of a model in one file
 
 
 def _of_a_run(files: dict[str, str]) -> dict[str, str]:
@@ -87,11 +85,7 @@ AGAIN = "copy or fetch the model again; a model of this package comes back with 
 
 
 def read_card(folder: Path) -> Card:
-    """Read the card of a model.
-
-    Raises:
-        CheckpointError: there is no card, or it is damaged.
-    """
+    """Read the card of a model."""
     path = RunDirectory(folder).card
     if not path.is_file():
         do = "make one of a finished run with `dglcell models RUN -o MODEL`"
@@ -103,11 +97,7 @@ def read_card(folder: Path) -> Card:
 
 
 def check_files(folder: Path) -> Card:
-    """Compare the files of a model with the hashes on its card, and return the card.
-
-    Raises:
-        CheckpointError: a file is missing or has another hash, or is not on the card.
-    """
+    """Compare the files of a model with the hashes on its card, and return the card."""
     card, run = read_card(folder), RunDirectory(folder)
     for path in run.files():
         if path not in (run.card, run.owner) and path.relative_to(folder).as_posix() not in card.files:
@@ -123,11 +113,7 @@ def check_files(folder: Path) -> Card:
 
 
 def list_models() -> dict[str, Path | PublishedFile]:
-    """Return name → folder of a model, or the one file that is fetched when it is first used.
-
-    Raises:
-        CheckpointError: a list of models cannot be read.
-    """
+    """Return name → folder of a model, or the one file that is fetched when it is first used."""
     own = os.environ.get(VARIABLE)
     if own and not Path(own).is_dir():
         what, expected = f"the folder of models '{own}' not found", f"a folder in {VARIABLE}"
@@ -143,21 +129,12 @@ def list_models() -> dict[str, Path | PublishedFile]:
 def _read_listing(path: Path) -> dict[str, PublishedFile]:
     expected, do = "names of models, each with its url, sha256, size and description", "mend or remove it"
     content = read_fields(path, {"": dict[str, Listed]}, CheckpointError, expected=expected, do=do)
-    return {
-        name: PublishedFile(
-            of["sha256"] + SUFFIX, (of["url"],), of["sha256"], of["size"], description=of["description"]
-        )
-        for name, of in content.items()
-    }
+    urls = {name: (of["sha256"] + SUFFIX, (of["url"],), of["sha256"], of["size"]) for name, of in content.items()}
+    return {name: PublishedFile(*urls[name], description=of["description"]) for name, of in content.items()}
 
 
 def find_model(name: str) -> Path | None:
-    """Fetch the model with a name if need be, check its files and return its folder; None where no model has the name.
-
-    Raises:
-        CheckpointError: as `check_files` says.
-        DataError: the model cannot be fetched.
-    """
+    """Fetch the model of a name if need be, check its files and return its folder; None where no model has it."""
     found = list_models().get(name)
     if found is None:
         return None
@@ -167,14 +144,7 @@ def find_model(name: str) -> Path | None:
 
 
 def find_run(given: str | Path) -> Path:
-    """Return the directory of a run or a trained model, given its path, the path of its one file, or its name.
-
-    A path that exists wins over a name.
-
-    Raises:
-        CheckpointError: nothing has that path or name, or a file of the model is missing or has another hash.
-        DataError: the model cannot be fetched.
-    """
+    """Return the directory of a run or a trained model, given its path, that of its one file, or, if none, its name."""
     path = Path(given)
     if path.is_file() and path.suffix == SUFFIX:
         path = unpack(path)
@@ -189,11 +159,7 @@ def find_run(given: str | Path) -> Path:
 
 
 def runs_in(path: Path) -> list[Path]:
-    """Return the run directories at a path: a run, all seeds in an experiment's folder, or a trained model.
-
-    Raises:
-        CheckpointError: it is neither a path nor the name of a trained model, or the model is damaged.
-    """
+    """Return the run directories at a path: a run, all seeds in an experiment's folder, or a trained model."""
     path = find_run(path)
     folders = [] if RunDirectory(path).config.exists() else path.glob("seed-*")
     seeds = sorted(folders, key=lambda run: (len(run.name), run.name))
@@ -219,11 +185,7 @@ def unknown_run(path: Path) -> CheckpointError:
 
 
 def unpack(path: Path) -> Path:
-    """Unpack a model in one file into the user's cache, under the hash of the file, and return its folder.
-
-    Raises:
-        CheckpointError: the file is no model.
-    """
+    """Unpack a model in one file into the user's cache, under the hash of the file, and return its folder."""
     folder = user_cache("models") / sha256_file(path)
     if RunDirectory(folder).card.is_file():
         return folder
@@ -244,21 +206,14 @@ def unpack(path: Path) -> Path:
 
 
 def cell_of_run(directory: RunDirectory) -> CellGraph:
-    """Read the cell graph in a run directory; for a model without one, build it from what cobra ships, and keep it.
-
-    The names of a model's genes go with the model. Not every metabolic model has them.
-
-    Raises:
-        GraphError: the cell graph is missing or damaged, or cobra ships another metabolic model than the training's.
-    """
+    """Read the cell graph in a run directory; for a model without one, build it from what cobra ships, and keep it."""
     if directory.cell.is_dir() or not directory.card.is_file():
         return read_cell(directory.cell)
     cell = _built_cell(directory)
-    if not directory.names.is_file():
+    if not directory.names.is_file():  # not every metabolic model has names of genes
         return cell
     others = read_genome_table(directory.names).others.joined(cell.genes.others)
-    genes = Vocabulary(cell.genes.names, others.of_genes(cell.genes))
-    return cell.with_genes(genes)
+    return cell.with_genes(Vocabulary(cell.genes.names, others.of_genes(cell.genes)))
 
 
 def write_names(file: Path, genes: Vocabulary) -> None:
@@ -278,12 +233,9 @@ def _built_cell(directory: RunDirectory) -> CellGraph:
             return cell
     cell = build_cell(parse_inputs(read_run_config(directory), where=str(directory.config)).cell)
     if cell.sha256 != expected:
-        raise GraphError(
-            f"the cell graph of the trained model '{directory.path}' cannot be built here",
-            got=f"cell {cell.sha256[:12]}",
-            expected=f"cell {expected[:12]}",
-            do=f"install the version of cobra that '{directory.environment}' names",
-        )
+        what, got = f"the cell graph of the trained model '{directory.path}' cannot be built here", cell.sha256[:12]
+        do = f"install the version of cobra that '{directory.environment}' names"
+        raise GraphError(what, got=f"cell {got}", expected=f"cell {expected[:12]}", do=do)
     with suppress(OSError):
         save_cell(cell, kept, overwrite=True)
     return cell

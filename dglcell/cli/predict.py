@@ -121,7 +121,7 @@ def predict(options: argparse.Namespace) -> None:
     An output without a suffix is a folder of Parquet files, which pandas, polars and Spark read as one table. The
     processes divide them among themselves. A command that was stopped continues when it is given again.
     """
-    from dglcell.files.parquet import check_output as check_format
+    from dglcell.files.atomic import check_output as check_format
     from dglcell.machine import Ranks
     from dglcell.trained_models import find_run
 
@@ -180,7 +180,7 @@ def _check(options: argparse.Namespace) -> None:
     if len(set(names)) < len(names):
         raise ConfigError("--covariate gives a covariate twice", got=", ".join(names), expected="each covariate once")
     if options.designs:
-        from dglcell.files.parquet import import_pyarrow
+        from dglcell.files.atomic import import_pyarrow
 
         import_pyarrow()  # parts of a design are Parquet; a missing pyarrow is reported at once
         if options.output is None and options.top is None:
@@ -287,7 +287,7 @@ def explain(options: argparse.Namespace) -> None:
     from dglcell.api import load
     from dglcell.explain import explain, show, split, with_subsets
     from dglcell.files.atomic import atomic_file, no_formula
-    from dglcell.files.parquet import check_output as check_format
+    from dglcell.files.atomic import check_output as check_format
     from dglcell.machine import threads
 
     if options.output is not None:

@@ -35,24 +35,15 @@ class Sweep:
 
     @classmethod
     def parse(cls, seeds: str | None, values: Sequence[str], split_seeds: bool = False) -> Sweep:
-        """Read a sweep from a command line's options.
-
-        Args:
-            seeds: the seeds, e.g. ``0-4`` or ``0,3,7``.
-            values: values, e.g. ``optimizer.lr=1e-3,1e-4`` or ``cell.derived=[isoenzyme],[shares_complex,isoenzyme]``.
-            split_seeds: whether seeds also divide the strains, as in ``Sweep``.
-        """
+        """Read a sweep from seeds, e.g. ``0-4`` or ``0,3,7``, and values, e.g. ``optimizer.lr=1e-3,1e-4``."""
         if split_seeds and not seeds:
             raise ConfigError("`--split-seeds` needs seeds", do="give `--seeds`, e.g. --seeds 0-4")
         keys = tuple(_values(value) for value in values)
         swept = [key for key, _ in keys]
+        # Members of an array get these individually.
+        own = ("seed", "experiment.name", *(["split.seed"] if split_seeds else []))
         for key in swept:
-            # Members of an array get the first two individually.
-            if (
-                key in ("seed", "experiment.name")
-                or key.startswith("slurm.environment")
-                or (split_seeds and key == "split.seed")
-            ):
+            if key in own or key.startswith("slurm.environment"):
                 raise ConfigError("`--sweep` cannot take this key", got=key, do="see `--seeds` and `--split-seeds`")
             if swept.count(key) > 1:
                 raise ConfigError("`--sweep` names a key twice", got=key, do="put its values into one list")
@@ -122,11 +113,8 @@ def _split(text: str) -> list[str]:
 def render(config: Config, file: Path, overrides: Sequence[str] = (), sweep: Sweep | None = None) -> str:
     """Return a script for ``sbatch``, which runs one task per device and starts them with one ``srun``.
 
-    Args:
-        config: the experiment, with ``overrides`` applied.
-        file: file of the experiment, relative to the folder in which the job is submitted.
-        overrides: overrides that are passed on to ``dglcell train``.
-        sweep: members of a job array; None for a single job.
+    The overrides, which ``config`` has already, are passed on to ``dglcell train``, and ``file`` is relative to the
+    folder in which the job is submitted.
     """
     members = (sweep or Sweep()).members(config.experiment.name)
     lines, last = [], shlex.join(members[0])
@@ -192,29 +180,24 @@ def _script(config: Config, file: Path, command: Sequence[str], members: int = 1
 def with_limits(config: Config) -> tuple[Config, str | None]:
     """Return the experiment with a time and a memory in place of `auto`: those of the records of this package.
 
-    Returns:
-        the experiment, and the measurement in words; None where nothing was measured or nothing is `auto`.
+    The measurement is said in words; it is None where nothing was measured or nothing is `auto`.
     """
-    slurm, said = config.slurm, []
-    if AUTO not in (slurm.time, slurm.memory):
+    wanted = [name for name in ("time", "memory") if getattr(config.slurm, name) == AUTO]
+    if not wanted:
         return config, None
-    time, memory, why = _recorded(config) or (None, None, "")
-    if slurm.time == AUTO:
-        slurm = replace(slurm, time=time or "24:00:00")
-        said += [f"time {time}"] if time else []
-    if slurm.memory == AUTO:
-        slurm = replace(slurm, memory=memory or "32G")
-        said += [f"memory {memory}"] if memory else []
-    return replace(config, slurm=slurm), f"{' and '.join(said)}: {why}" if said else None
+    recorded = _recorded(config)
+    time, memory, why = recorded or ("24:00:00", "32G", "")
+    given = {name: of for name, of in (("time", time), ("memory", memory)) if name in wanted}
+    said = " and ".join(f"{name} {of}" for name, of in given.items())
+    return replace(config, slurm=replace(config.slurm, **given)), f"{said}: {why}" if recorded else None
 
 
 def _recorded(config: Config) -> tuple[str, str, str] | None:
-    """Return the limits of the recorded run of this package's experiment; None where the experiment is another one.
+    """Return the limits of the recorded run of this package's experiment; None where it is another one.
 
     That is where keys of cell, data, model or loss are others, or the devices.
     """
-    records = read_declarations("dglcell.cluster", "usage.yaml")
-    took, trainer = records.get(config.experiment.name), config.trainer
+    took, trainer = read_declarations("dglcell.cluster", "usage.yaml").get(config.experiment.name), config.trainer
     if took is None or took["processes"] != trainer.devices * trainer.num_nodes:
         return None
     packaged = load_config(PACKAGED / f"{config.experiment.name}.yaml")
@@ -224,8 +207,7 @@ def _recorded(config: Config) -> tuple[str, str, str] | None:
         return None
     seconds = took["wall_seconds"] - took["seconds"] + took["seconds"] / took["epochs"] * trainer.epochs
     peak = took["peak_resident_bytes"] / 2**30
-    # Half an hour and 4 GiB at least, because such a run may first compute its strains in several processes; four times
-    # as long as recorded, because it ran on another machine.
+    # Such a run may first compute its strains in several processes, and the recorded one ran on another machine.
     memory = max(4, math.ceil(1.5 * peak * trainer.devices))
     tens = math.ceil(max(1800, 4 * seconds + config.slurm.warning) / 600)
     why = f"well above the {took['wall_seconds']:,.0f} s and {peak:.1f} GiB of the run that the documentation shows"
@@ -321,7 +303,6 @@ def launcher(config: Config) -> str:
 
 # SLURM's commands: what is queued under the name of a script is not submitted again.
 
-
 NO_ANSWER = (
     *("ontact slurm controller", "onnection refused", "onnection timed out", "timed out on send/recv"),
     *("onfiguration source", "Unable to process configuration", "rotocol authentication", "o route to host"),
@@ -339,14 +320,11 @@ def try_script(script: str, folder: Path) -> str:
 
 
 def submit_script(script: str, folder: Path, logs: str, name: str, *options: str) -> str:
-    """Submit a script, and return the job's number.
+    """Submit a script under a name, by which `queued` finds it, and return the job's number.
 
-    Args:
-        logs: folder of output files below ``folder``; SLURM loses the output of a job whose folder is missing.
-        name: name of the job, by which `queued` finds it.
-        options: options of ``sbatch``, which override those of the script.
+    The options of ``sbatch`` override those of the script.
     """
-    (folder / logs).mkdir(parents=True, exist_ok=True)
+    (folder / logs).mkdir(parents=True, exist_ok=True)  # SLURM loses the output of a job whose folder is missing
     done = _call(["sbatch", "--parsable", f"--job-name={name}", *options], folder, script)
     if done.returncode:
         raise ConfigError("SLURM refuses this job", got=done.stderr.strip(), do="mend the experiment's `slurm` section")

@@ -1,4 +1,4 @@
-"""Hash files, write files and folders atomically, and find raw files."""
+"""Hash files, find raw files, write files and folders whole or not at all, and write the cells of tables."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from dglcell.errors import DataError
+from dglcell.errors import ConfigError, DataError, import_optional
 from dglcell.files.owner import Lease, abandoned, held, partial_of, refuse_if_taken_over
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError)
 
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]|\r(?!\n|$)")
 """No line of a text table contains these: control characters, and line ends of old systems in its middle."""
-
 
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 """A text in UTF-16 begins with one of these."""
@@ -55,15 +54,7 @@ def raw_folder(raw: str | Path | None = None) -> Path:
 
 
 def find_raw(path: str, raw: str | Path | None = None) -> Path:
-    """Find the file at ``path``: absolute, relative to the working directory, or inside the raw folder.
-
-    Args:
-        path: the path as written in a configuration.
-        raw: the raw folder; see `raw_folder`.
-
-    Raises:
-        DataError: the file is in none of these places.
-    """
+    """Find the file at ``path``, as it is written in a configuration: as it is, or inside the raw folder."""
     candidates = [Path(path), raw_folder(raw) / path]
     for candidate in candidates:
         if os.path.isfile(candidate):  # of a name that is too long, `Path.is_file` raises an error
@@ -79,13 +70,7 @@ def find_raw(path: str, raw: str | Path | None = None) -> Path:
 def open_text(path: Path, errors: str = "strict") -> IO[str]:
     """Open a text file, plain or ``.gz``, for reading; line ends are kept, as the csv module wants them.
 
-    It is in UTF-8, or in UTF-16 with its mark at the beginning.
-
-    Reading may raise one of ``DAMAGE``.
-
-    Args:
-        path: the file.
-        errors: how bytes that are not UTF-8 are handled, as for `open`.
+    It is in UTF-8, or in UTF-16 with its mark at the beginning. Reading may raise one of ``DAMAGE``.
     """
     opener: Any = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rb") as file:
@@ -101,10 +86,6 @@ def atomic_directory(target: Path, *, overwrite: bool = False) -> Iterator[Path]
     Yields a temporary sibling; on a clean exit it becomes ``target``, in exchange for the old one, and on an exception
     it is removed. A killed process leaves only the sibling, whose name contains the mark of the process. The next build
     of the same target removes it, unless its process may still be building.
-
-    Raises:
-        DataError: ``target`` exists and ``overwrite`` is false.
-        OwnerError: another process has taken over the folder that holds ``target``.
     """
     target = Path(target)
     clear_abandoned(target)
@@ -120,6 +101,9 @@ def atomic_directory(target: Path, *, overwrite: bool = False) -> Iterator[Path]
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
+
+
+_OLD = ".old"  # ends the name of a folder that is being replaced
 
 
 @contextmanager
@@ -138,10 +122,7 @@ def clear_abandoned(target: Path, *, alone: bool = False) -> None:
     """Remove the temporary folders that killed builds of a directory have left.
 
     If a build was killed while it replaced ``target``, before the new folder was in place, the old folder is put back.
-
-    Args:
-        target: the directory.
-        alone: whether only this process may write the directory now; see `abandoned`.
+    Where only this process may write ``target`` now (``alone``), those of other machines are removed as well.
     """
     left = abandoned(target, alone=alone)
     for old in [path for path in left if path.suffix == _OLD]:
@@ -159,9 +140,6 @@ def clear_abandoned(target: Path, *, alone: bool = False) -> None:
 
 def _lease_of(target: Path) -> Lease:
     return Lease(target.parent / f".{target.name}.owner.json", target)
-
-
-_OLD = ".old"
 
 
 def _put_in_place(partial: Path, target: Path) -> None:
@@ -205,9 +183,6 @@ def atomic_file(target: Path) -> Iterator[Path]:
     """Write a file so that it appears whole or not at all: yields a temporary name, renamed on a clean exit.
 
     The next write of the same file on that machine removes the temporary files of killed processes.
-
-    Raises:
-        OwnerError: another process has taken over the folder that holds ``target``.
     """
     target = Path(target)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -256,15 +231,52 @@ def canonical_hash(value: Any) -> str:
 
 
 def user_cache(name: str) -> Path:
-    """Return a folder for files that can be made again, in `DGLCELL_CACHE` or else in the user's cache folder.
-
-    The folder need not exist.
-    """
-    chosen = os.environ.get("DGLCELL_CACHE")
-    if chosen:
+    """Return a folder for files that can be made again, in `DGLCELL_CACHE` or else in the user's cache folder."""
+    if chosen := os.environ.get("DGLCELL_CACHE"):
         return Path(chosen) / name
     try:
         home = Path.home()
     except RuntimeError:  # a user without one, as in some containers
         home = Path(tempfile.gettempdir())
     return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "dglcell" / name
+
+
+# Parquet, for which pyarrow is imported only when such a file is used.
+
+SUFFIXES = (".csv", ".parquet")
+
+
+def check_output(path: Path, suffixes: Sequence[str] = SUFFIXES, *, may_be_folder: bool = False) -> None:
+    """Refuse the name of an output file that is too long, or whose suffix names none of the formats that are known.
+
+    A name without a suffix may be a folder of Parquet files (``may_be_folder``).
+    """
+    if path.suffix not in suffixes and (path.suffix or not may_be_folder):
+        what, got = f"'{path}': the suffix does not say which format is wanted", path.suffix or "no suffix"
+        expected = " or ".join(suffixes) + (", or no suffix for a folder of Parquet files" if may_be_folder else "")
+        raise ConfigError(what, got=got, expected=expected, do="name the output accordingly")
+    # The temporary name during writing is longer, and file systems take 255 bytes.
+    if len(os.fsencode(path.name)) > 180:
+        raise ConfigError(f"'{path}': the name is too long", expected="at most 180 bytes")
+    if path.suffix == ".parquet":
+        import_pyarrow()
+
+
+def import_pyarrow() -> tuple[Any, Any]:
+    """Return the modules ``pyarrow`` and ``pyarrow.parquet``."""
+    names = "pyarrow", "pyarrow.parquet"
+    pa, pq = (import_optional(name, "a Parquet file", "pip install 'dglcell[parquet]'") for name in names)
+    return pa, pq
+
+
+def named(indices: NDArray[np.integer], names: Sequence[str]) -> Any:
+    """Return a dictionary-encoded column of ``names[indices]``."""
+    pa, _ = import_pyarrow()
+    return pa.DictionaryArray.from_arrays(pa.array(indices, pa.int32()), pa.array(names, pa.string()))
+
+
+def open_writer(path: Path, schema: Any) -> Any:
+    """Return a ``pyarrow.parquet.ParquetWriter`` that encodes names by dictionary and writes numbers plain."""
+    pa, pq = import_pyarrow()
+    encoded = [field.name for field in schema if not pa.types.is_floating(field.type)]
+    return pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=encoded)

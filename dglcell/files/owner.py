@@ -1,7 +1,4 @@
-"""Let one process at a time write a folder: its lease is a file whose modification time is its last sign of life.
-
-Names of files that are being written contain the mark of their process, by which it is found again.
-"""
+"""Let one process at a time write a folder: its lease is a file whose modification time is its last sign of life."""
 
 from __future__ import annotations
 
@@ -28,6 +25,8 @@ from dglcell.errors import OwnerError
 from dglcell.files.untrusted import UnreadableError, check_fields, parse_json
 
 log = logging.getLogger("dglcell")
+
+# Processes are found again by their marks, which are parts of the names of files that are being written.
 
 MARK = re.compile(r"([0-9a-f]{10})-(\d+)-(\d+)(?=-|$)")
 
@@ -79,9 +78,7 @@ def partial_of(target: Path) -> Path:
 def abandoned(target: Path, *, alone: bool = False) -> list[Path]:
     """Return the partial files beside ``target`` that processes which have ended left behind.
 
-    Args:
-        target: the file or folder that they were writing.
-        alone: whether only this process may write it now. The files of other machines are then abandoned as well.
+    Where only this process may write it now (``alone``), the files of other machines are abandoned as well.
     """
     prefix = f".{target.name}.partial-"
     found = {path: lives(path.name.removeprefix(prefix)) for path in target.parent.glob(glob.escape(prefix) + "*")}
@@ -89,7 +86,6 @@ def abandoned(target: Path, *, alone: bool = False) -> list[Path]:
 
 
 # The right to write, which only one process has at a time.
-
 
 LEASE_SECONDS, RENEW_SECONDS = 180.0, 20.0
 """A lease runs out if it is not renewed for the first; its holder renews it after the second."""
@@ -148,6 +144,15 @@ def _read(path: Path, now: float = 0.0) -> Holder | None:
     return holder
 
 
+def current_holder(lock: Path, *, foreign: bool = False) -> Holder | None:
+    """Return the holder of a lease, or None where nobody holds it or it has run out.
+
+    A process that was started together with this one counts as nobody where only others are asked for (``foreign``).
+    """
+    holder = _read(lock, time.time())
+    return None if holder is None or holder.has_ended() or (foreign and holder.launch == _launch()) else holder
+
+
 _held: set[Lease] = set()
 
 
@@ -172,13 +177,10 @@ class Lease:
         return self._mine.mark == mark_of(os.getpid()) and path.absolute().is_relative_to(self.guarded)
 
     def acquire(self, after: str | None = None) -> Holder | None:
-        """Take the lease if nobody has it or if its holder has ended.
+        """Take the lease if nobody has it or if its holder has ended; else return the holder that keeps it.
 
         Args:
             after: token of a holder that is replaced even if it lives; that process then stops at its next write.
-
-        Returns:
-            the holder that keeps the lease; None where this process has taken it.
         """
         folder, new = self.lock.parent, partial_of(self.lock)
         self._made += [path for path in (*reversed(folder.parents), folder) if not path.exists()]
@@ -226,11 +228,7 @@ class Lease:
             mutex.release()
 
     def renew(self) -> None:
-        """Renew the lease, to show that this process still runs.
-
-        Raises:
-            OwnerError: another process has taken over.
-        """
+        """Renew the lease, to show that this process still runs; an error says that another one has taken over."""
         holder = _read(self.lock)
         if holder is not None and holder.token == self._mine.token:
             return os.utime(self.lock)
@@ -274,29 +272,17 @@ def signals_blocked(signals: Iterable[int]) -> Iterator[None]:
 
 
 def refuse_if_taken_over(path: Path) -> None:
-    """Raise an error if another process has taken over the lease for ``path``; call it before every write.
-
-    Raises:
-        OwnerError: this process had a lease for it, which another one has taken over.
-    """
+    """Raise an `OwnerError` if another process has taken over the lease for ``path``; call it before every write."""
     for lease in [lease for lease in _held if lease.guards(path)]:
         lease.renew()
 
 
 @contextmanager
 def held(lease: Lease, *, waits: bool = False, sleep: Callable[[float], None] = time.sleep) -> Iterator[None]:
-    """Hold a lease for the time of the context.
+    """Hold a lease for the time of the context; wait for another holder (``waits``), or raise an `OwnerError`.
 
     A job that SLURM has started again, for example because its node was lost, gives its earlier process the time of a
     lease to end. Then it takes over even if that one lives, as a process on a lost node may for days.
-
-    Args:
-        lease: the lease to take.
-        waits: whether to wait for any other holder, in place of raising an error.
-        sleep: waits for a number of seconds.
-
-    Raises:
-        OwnerError: another process has it, and keeps it.
     """
     waited, pause, seen, after = 0.0, 0.1, "", None
     try:
@@ -315,16 +301,3 @@ def held(lease: Lease, *, waits: bool = False, sleep: Callable[[float], None] = 
         yield
     finally:
         lease.release()
-
-
-def current_holder(lock: Path, *, foreign: bool = False) -> Holder | None:
-    """Return the holder of a lease, or None where nobody holds it or it has run out.
-
-    Args:
-        lock: the file of the lease.
-        foreign: whether a process that was started together with this one counts as nobody.
-    """
-    holder = _read(lock, time.time())
-    if holder is None or holder.has_ended() or (foreign and holder.launch == _launch()):
-        return None
-    return holder

@@ -18,10 +18,7 @@ from dglcell.errors import DglcellError
 
 
 class UnreadableError(ValueError):
-    """The error says why a file cannot be read: any bytes give either a value or one reason in plain words.
-
-    Where a field is wrong or missing, the reason names it, ``got`` is its value, and ``expected`` what it must be.
-    """
+    """A file cannot be read; the reason names a field that is wrong, ``got`` is its value, ``expected`` its kind."""
 
     def __init__(self, reason: object, got: str | None = None, expected: str | None = None) -> None:
         super().__init__(reason)
@@ -33,11 +30,7 @@ BOMB_BYTES, BOMB_RATIO = 1 << 30, 100
 
 
 def parse_json(content: str | bytes) -> Any:
-    """Parse a JSON text in UTF-8 and return its value.
-
-    Raises:
-        UnreadableError: it is not text or not JSON, is nested too deep, or one of its texts has half a character.
-    """
+    """Parse a JSON text in UTF-8 and return its value."""
     try:
         return from_json(content)
     except ValueError as error:
@@ -45,11 +38,7 @@ def parse_json(content: str | bytes) -> Any:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file and return its value.
-
-    Raises:
-        UnreadableError: it is missing or not a file, or as for `parse_json`.
-    """
+    """Read a JSON file and return its value."""
     try:
         return parse_json(path.read_bytes())
     except OSError as error:
@@ -57,11 +46,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an ``.npz`` file; Python objects in it are never loaded.
-
-    Raises:
-        UnreadableError: it is missing, torn, not an ``.npz`` file, or holds something else than arrays.
-    """
+    """Return the arrays of an ``.npz`` file; Python objects in it are never loaded."""
     try:
         with zipfile.ZipFile(path) as file:
             for member in file.infolist():
@@ -103,11 +88,7 @@ _adapter = functools.cache(TypeAdapter[Any])
 
 
 def check_fields(content: Any, fields: Fields) -> None:
-    """Refuse a value that was read if a field is missing or not of its type.
-
-    Raises:
-        UnreadableError: the first such field.
-    """
+    """Refuse a value that was read if a field is missing or not of its type."""
     for path, kind in fields.items():
         value = content
         for key in filter(None, path.split(".")):
@@ -132,11 +113,7 @@ def damaged(path: Path, reason: Exception | str, error: type[DglcellError], *, e
 
 
 def read_fields(path: Path, fields: Fields, error: type[DglcellError], *, expected: str, do: str) -> dict[str, Any]:
-    """Read a JSON file that must have some fields; arguments are those of `check_fields` and `damaged`.
-
-    Raises:
-        error: the file cannot be read, or a field is missing or not of its type.
-    """
+    """Read a JSON file that must have some fields; arguments are those of `check_fields` and `damaged`."""
     try:
         content = read_json(path)
         check_fields(content, fields)

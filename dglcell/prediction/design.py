@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from dglcell.data.strains import Strains
 from dglcell.data.table import activity_of, sets_at
 from dglcell.errors import GenotypeError, listing
-from dglcell.files.atomic import CONTROL, canonical_hash
-from dglcell.files.parquet import named
+from dglcell.files.atomic import CONTROL, canonical_hash, named
 from dglcell.graph.model_files import is_no_gene
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.prediction import KINDS

@@ -20,8 +20,7 @@ from dglcell.data.config import ALIKE_EVERYWHERE
 from dglcell.data.strains import Strains
 from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import CheckpointError, ConfigError, count, did_you_mean, listing
-from dglcell.files.atomic import atomic_file, sha256_file
-from dglcell.files.parquet import import_pyarrow, named
+from dglcell.files.atomic import atomic_file, import_pyarrow, named, sha256_file
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.machine import ALONE, Ranks
 from dglcell.models.cell_model import CellModel

@@ -15,8 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.errors import DataError
-from dglcell.files.atomic import atomic_file, no_formula, only_writer, shortest, six_digits, write_json
-from dglcell.files.parquet import import_pyarrow, open_writer
+from dglcell.files.atomic import (
+    atomic_file,
+    import_pyarrow,
+    no_formula,
+    only_writer,
+    open_writer,
+    shortest,
+    six_digits,
+    write_json,
+)
 from dglcell.files.untrusted import read_json
 from dglcell.training.checkpoint import Trained
 from dglcell.uncertainty import predicted_column, spread_column

@@ -1,10 +1,12 @@
-"""Handle what happens around Lightning's steps: checkpoint files, signals, losses that are not finite, pictures."""
+"""Handle what happens around Lightning's steps, and between the processes of a run."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -12,7 +14,9 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+import torch.distributed as dist
 from lightning_fabric.plugins import CheckpointIO
+from lightning_fabric.plugins.environments import ClusterEnvironment
 from pytorch_lightning.callbacks import Callback, GradientAccumulationScheduler
 from torch import Tensor
 
@@ -20,11 +24,10 @@ from dglcell.data.datamodule import StrainDataModule
 from dglcell.data.strains import Strains
 from dglcell.errors import CheckpointError, DglcellError, StoppedError, listing
 from dglcell.files.atomic import atomic_file
-from dglcell.files.owner import refuse_if_taken_over
+from dglcell.files.owner import refuse_if_taken_over, signals_blocked
 from dglcell.runs import RunDirectory
 from dglcell.training.checkpoint import read_checkpoint
-from dglcell.training.distributed import HostGroup
-from dglcell.training.signals import StopSignals
+from dglcell.training.signals import PARENT, SIGNALS, StopSignals
 
 log = logging.getLogger("dglcell")
 
@@ -32,15 +35,8 @@ log = logging.getLogger("dglcell")
 class CheckpointFiles(CheckpointIO):
     """Write and read the checkpoints of a run for Lightning."""
 
-    def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
-    ) -> None:
-        """Write a temporary file, wait until it is on disk, and rename it.
-
-        Raises:
-            CheckpointError: it cannot be written, for example because the disk is full.
-            OwnerError: another process has taken over the run.
-        """
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        """Write a temporary file, wait until it is on disk, and rename it."""
         try:
             with atomic_file(Path(path)) as partial, open(partial, "wb") as file:
                 torch.save(checkpoint, file)
@@ -52,16 +48,108 @@ class CheckpointFiles(CheckpointIO):
             do = "make room or choose another `paths.runs`; the same command goes on from the last checkpoint"
             raise CheckpointError(f"checkpoint '{path}' cannot be written", got=reason, do=do) from error
 
-    def load_checkpoint(
-        self, path: str | os.PathLike[str], map_location: Any = None, weights_only: bool | None = None
-    ) -> dict[str, Any]:
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         """Return the content of a checkpoint, on the host."""
         return read_checkpoint(Path(path))
 
-    def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
+    def remove_checkpoint(self, path: Any) -> None:
         """Delete a checkpoint if it is there."""
         refuse_if_taken_over(Path(path))
         Path(path).unlink(missing_ok=True)
+
+
+# The processes of a run.
+
+
+def is_distributed() -> bool:
+    """Return whether this process is in a group, perhaps of itself alone."""
+    return dist.is_available() and dist.is_initialized()
+
+
+def collect_rows(rows: Tensor) -> Tensor:
+    """Concatenate ``rows`` [n_r, …] of every rank; n_r may differ. A single process gets its own rows back."""
+    if not is_distributed():
+        return rows
+    count = torch.tensor([len(rows)], device=rows.device)
+    counts = [torch.zeros_like(count) for _ in range(dist.get_world_size())]
+    dist.all_gather(counts, count)
+    lengths = [int(c) for c in counts]
+    padded = torch.cat([rows, rows.new_zeros(max(lengths) - len(rows), *rows.shape[1:])])
+    everyone = [torch.empty_like(padded) for _ in lengths]
+    dist.all_gather(everyone, padded)
+    return torch.cat([part[:length] for part, length in zip(everyone, lengths, strict=True)])
+
+
+# Texts with which gloo, NCCL and their store report that a process is gone, has not answered in time or never joined;
+# gloo's errors have no type of their own.
+LOST = (
+    *("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Connection refused", "remote process"),
+    *("Timed out waiting", "wait timeout after", "seconds waiting for clients", "client socket has timed out"),
+    "Watchdog caught collective operation timeout",
+)
+
+
+class HostGroup:
+    """A host group has all ranks, which communicate through their hosts (gloo) without waiting for the devices' queues.
+
+    All ranks must make it at once, with the time for which they wait for one another. A single process sends nothing.
+    """
+
+    def __init__(self, timeout: timedelta) -> None:
+        many = is_distributed() and dist.get_world_size() > 1
+        self._group = dist.new_group(backend="gloo", timeout=timeout) if many else None
+
+    def largest(self, numbers: Sequence[int]) -> list[int]:
+        """Return the largest of the ranks' numbers at each place."""
+        if self._group is None:
+            return list(numbers)
+        everyone = torch.tensor([int(number) for number in numbers], device="cpu")
+        dist.all_reduce(everyone, dist.ReduceOp.MAX, group=self._group)
+        return [int(number) for number in everyone]
+
+    def collect(self, item: Any) -> list[Any]:
+        """Return the ranks' items, on every rank."""
+        if self._group is None:
+            return [item]
+        everyone = [None] * dist.get_world_size()
+        dist.all_gather_object(everyone, item, group=self._group)
+        return everyone
+
+
+def leave_group() -> None:
+    """End this process's part in the group; a process that exits without it may abort (`terminate called`)."""
+    if is_distributed():
+        dist.destroy_process_group()
+
+
+@contextmanager
+def launched(trainer: pl.Trainer) -> Iterator[None]:
+    """Tell the processes that Lightning starts inside the context that they belong to this run."""
+    environment = getattr(trainer.strategy, "cluster_environment", None)
+    before = set(os.environ)
+    if isinstance(environment, ClusterEnvironment) and not environment.creates_processes_externally:
+        os.environ[PARENT] = str(os.getpid())
+        launcher: Any = trainer.strategy.launcher
+        start = launcher._call_children_scripts
+
+        def start_blocked() -> None:  # Ctrl-C reaches all processes, and a new one would fail during its imports
+            with signals_blocked(SIGNALS):
+                start()
+
+        launcher._call_children_scripts = start_blocked
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error, dist.DistError) and not any(text in str(error) for text in LOST):
+            raise
+        what = "another process of this run has ended, or has not answered within `trainer.timeout`"
+        do = "look at its log, and for memory that ran out; then give the same command again. Between machines, "
+        do += "GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME name the network"
+        raise DglcellError(what, got=str(error).rpartition("] ")[2], do=do) from error
+    finally:
+        # Lightning leaves what it told the others; another training of this process shall not take it over.
+        for name in {PARENT, "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE"} - before:
+            os.environ.pop(name, None)
 
 
 @dataclass(frozen=True)
@@ -94,11 +182,7 @@ class LossWatch:
         self._pending.append(Watched(step, epoch, batch, loss, strains, arrived))
 
     def found(self, *, wait: bool = False) -> Watched | None:
-        """Return the first batch with a loss that is not finite, among those that the device has finished.
-
-        Args:
-            wait: whether to wait until the device has finished the last batch.
-        """
+        """Return the first batch with a loss that is not finite, among those that are finished; ``wait`` for all."""
         while self._found is None and self._pending:
             first = self._pending[0]
             if first.arrived is not None and not (wait or first.arrived.query()):
@@ -115,8 +199,7 @@ class Preemption(Callback):
     """Write a checkpoint and stop after the optimiser step during which ``SIGUSR1``, ``SIGTERM`` or Ctrl-C came.
 
     Signals are only noted when they come: collectives inside a signal handler can deadlock. All ranks learn of them at
-    the same place of the same step, so that they save and stop together. A loss that is not finite ends the run in the
-    same way, without a checkpoint.
+    the same place of the same step, so that they save and stop together. A loss that is not finite ends the run, too.
     """
 
     def __init__(
@@ -132,11 +215,7 @@ class Preemption(Callback):
         self._stepped = False
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Meet the other ranks; stop if one was told to while data was loaded.
-
-        Raises:
-            StoppedError: there is nothing to save yet.
-        """
+        """Meet the other ranks; stop if one was told to while data was loaded."""
         self._hosts = HostGroup(self.timeout)
         # Lightning sets this when an epoch starts, and not where one is continued.
         if self.accumulation is not None:
@@ -144,11 +223,7 @@ class Preemption(Callback):
         self._stop_between_epochs()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Stop if a rank was told to since the last step.
-
-        Raises:
-            StoppedError: the checkpoint of the epoch before is whole.
-        """
+        """Stop if a rank was told to since the last step."""
         self._stop_between_epochs()
 
     def _stop_between_epochs(self) -> None:
@@ -163,12 +238,7 @@ class Preemption(Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Save and stop, if any rank was told to.
-
-        Raises:
-            StoppedError: after the checkpoint is on disk.
-            DglcellError: a loss is not finite.
-        """
+        """Save and stop, if any rank was told to."""
         assert isinstance(batch, Strains)
         stepped, self._stepped = self._stepped, False
         step = trainer.global_step + (not stepped)

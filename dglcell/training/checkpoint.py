@@ -28,27 +28,19 @@ from dglcell.report.run_files import read_run_config
 from dglcell.runs import RunDirectory
 from dglcell.trained_models import cell_of_run
 
+log = logging.getLogger("dglcell")
+
 SCHEMA_VERSION = 2
+
+MODEL = "model."
+"""The names of weights begin with this text."""
 
 
 class ReadCheckpoint:
-    """A read checkpoint is a checkpoint file that was read.
+    """A checkpoint file that was read, with the validated configuration of its run, and hashes of what it is made of.
 
-    Args:
-        to_continue: whether it must have what a run needs to go on, beside what predictions need.
-
-    Attributes:
-        content: what the file holds.
-        config: validated configuration of its run.
-        cell_sha256, split_sha256, gene_vocabulary_sha256: hashes of the run's cell graph, split and gene vocabulary.
-        phenotypes, units: T names, and T units.
-        epoch: number of the epoch that was finished or is to be continued, from 0.
-        global_step: number of optimiser steps before the checkpoint.
-        unfinished: whether the epoch is to be continued.
-
-    Raises:
-        CheckpointError: the file is torn, not written by dglcell, of another schema, lacks a part, or its configuration
-            is not valid.
+    ``epoch``, from 0, was finished or is to be continued (``unfinished``). Where a run shall go on (``to_continue``),
+    the file must have more than predictions need.
     """
 
     def __init__(self, path: Path, *, to_continue: bool = True) -> None:
@@ -82,11 +74,7 @@ def refuse(path: Path, what: str, got: object = None, expected: object = None) -
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """Load a checkpoint file with torch, tensors and plain containers only.
-
-    Raises:
-        CheckpointError: the file is torn, not written by dglcell, or of another schema.
-    """
+    """Load a checkpoint file with torch, tensors and plain containers only."""
     try:
         with zipfile.ZipFile(path) as file:
             torn = file.testzip()  # torch does not check the checksums
@@ -101,15 +89,12 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         expected = "a complete file of tensors and plain containers"
         raise refuse(path, "cannot be read", f"{type(error).__name__}{reason}", expected) from error
     about = content.get("dglcell") if isinstance(content, dict) else None
-    if not isinstance(about, dict) or not isinstance(content.get("state_dict"), dict):
+    if not (isinstance(about, dict) and isinstance(content.get("state_dict"), dict)):
         raise CheckpointError(f"'{path}' is not a checkpoint of dglcell", expected="a .ckpt file of `dglcell train`")
     if (schema := about.get("schema")) != SCHEMA_VERSION:
         what = "was written by another version of dglcell"
         raise refuse(path, what, f"schema {schema}", f"schema {SCHEMA_VERSION}")
     return content
-
-
-log = logging.getLogger("dglcell")
 
 
 @dataclass(frozen=True)
@@ -165,9 +150,6 @@ def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: C
     Args:
         checkpoint: a name of ``CHECKPOINTS``, or a path; None for the one that the run configured.
         cell: the run's cell graph, if it is loaded already.
-
-    Raises:
-        CheckpointError: the run or checkpoint is missing or torn, or belongs to another cell graph.
     """
     if not directory.path.is_dir():
         raise CheckpointError(f"run directory '{directory.path}' not found", do="give the path that `train` printed")
@@ -185,12 +167,8 @@ def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: C
         normaliser = Normaliser(read.config.data.normalise, state["normaliser.shift"], state["normaliser.scale"])
     except KeyError as error:
         raise refuse(path, f"is damaged: {error} is missing") from error
-    of_run = read.config, cell, read.phenotypes, read.units, read.epoch, path, read.split_sha256
-    return Trained(model.eval(), normaliser, *of_run, directory)
-
-
-MODEL = "model."
-"""The names of weights begin with this text."""
+    of_run = read.config, cell, read.phenotypes, read.units, read.epoch, path, read.split_sha256, directory
+    return Trained(model.eval(), normaliser, *of_run)
 
 
 def _read_model(read: ReadCheckpoint, cell: CellGraph, state: Mapping[str, Tensor]) -> StrainModel:
@@ -206,22 +184,12 @@ def _read_model(read: ReadCheckpoint, cell: CellGraph, state: Mapping[str, Tenso
     return made
 
 
-# Keys that may differ between a run and its continuation.
 FREE_KEYS = (
-    "resume",
-    "plot",
-    "baselines",
-    "paths",
-    "tracking",
-    "slurm",
-    "experiment",
-    "trainer.epochs",
-    "trainer.threads",
-    "trainer.timeout",
-    "trainer.checkpoint",
-    "data.eval_batch_size",
+    *("resume", "plot", "baselines", "paths", "tracking", "slurm", "experiment", "data.eval_batch_size"),
+    *("trainer.epochs", "trainer.threads", "trainer.timeout", "trainer.checkpoint"),
     "data.store",  # its content is checked by hash
 )
+"""Keys that may differ between a run and its continuation."""
 
 
 def resume_from(config: Config) -> ReadCheckpoint | None:
@@ -229,9 +197,6 @@ def resume_from(config: Config) -> ReadCheckpoint | None:
 
     `resume: auto` continues the run directory's last checkpoint if there is one; `never` refuses to overwrite a run;
     a path must exist, and starts a run of its own.
-
-    Raises:
-        CheckpointError, ConfigError: the run in the directory cannot be continued, or the path does not exist.
     """
     directory = RunDirectory(config.run_directory)
     chosen = None if config.resume in ("auto", "never") else directory.checkpoint(config.resume)
@@ -254,13 +219,7 @@ def resume_from(config: Config) -> ReadCheckpoint | None:
 
 
 def newest_checkpoint(directory: RunDirectory) -> ReadCheckpoint:
-    """Return the checkpoint of the last finished epoch or of a later interruption.
-
-    One that cannot be read is named in a warning and passed over.
-
-    Raises:
-        CheckpointError: no checkpoint can be read.
-    """
+    """Return the checkpoint of the last finished epoch or of a later interruption, passing over one that is torn."""
     found, unreadable = list[ReadCheckpoint](), list[CheckpointError]()
     for path in filter(os.path.lexists, (directory.interrupted, directory.last)):
         try:
@@ -275,11 +234,7 @@ def newest_checkpoint(directory: RunDirectory) -> ReadCheckpoint:
 
 
 def starting_point(checkpoint: ReadCheckpoint | None, config: Config) -> tuple[int, bool]:
-    """Log what the run continues from.
-
-    Returns:
-        the epoch that training begins with, and whether nothing is left to train.
-    """
+    """Log what the run continues from; return the epoch that training begins with, and whether nothing is left."""
     if checkpoint is None:
         new = "training from scratch" if config.start_from is None else "training a new run"
         log.info("%s: no checkpoint in %s", new, config.run_directory)
@@ -301,11 +256,7 @@ def starting_point(checkpoint: ReadCheckpoint | None, config: Config) -> tuple[i
 
 
 def check_continues(checkpoint: ReadCheckpoint, config: Config, cell: CellGraph, split: Split) -> None:
-    """Refuse to continue a checkpoint with other settings, another cell graph or another split.
-
-    Raises:
-        CheckpointError, ConfigError: something differs; the error names it.
-    """
+    """Refuse to continue a checkpoint with other settings, another cell graph or another split."""
     path = checkpoint.path
     refuse_changes(checkpoint.config, config, where=f"checkpoint '{path}'")
     for what, old, new in (

@@ -81,11 +81,7 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
 
 
 def evaluate_run(path: Path, checkpoint: str | None = None) -> list[ResultRow]:
-    """Evaluate a run again, on the run's own split, with the baselines that it kept.
-
-    Raises:
-        CheckpointError: the run or checkpoint is missing or damaged, or was trained on another split.
-    """
+    """Evaluate a run again, on the run's own split, with the baselines that it kept."""
     directory = RunDirectory(path)
     trained = load_trained(directory, checkpoint)
     config = dataclasses.replace(trained.config, plot=False)
@@ -102,11 +98,7 @@ def evaluate_parts(
 ) -> tuple[Scored, Calibration | None]:
     """Evaluate the network and baselines on validation and test, or on nothing if every strain trains.
 
-    Returns:
-        What was found, and the calibration of intervals of what predicts; None where there is no validation part.
-
-    Raises:
-        CheckpointError: the phenotypes of the checkpoint are not those of the configuration.
+    The calibration is that of intervals of what predicts; None where there is no validation part.
     """
     dataset = prepared.dataset
     if trained.phenotypes != tuple(dataset.phenotypes):
@@ -139,10 +131,7 @@ def evaluate_parts(
 
 
 def with_ceilings(rows: Sequence[ResultRow], prepared: Prepared) -> list[ResultRow]:
-    """Return rows, those of the network on the test part with what a model without error would have.
-
-    The metric is ``ceiling`` (`Prepared.ceilings`).
-    """
+    """Return rows, those of the network on the test part with their ``ceiling`` (`Prepared.ceilings`)."""
     return [
         row.with_metrics({"ceiling": prepared.ceilings[row.phenotype]})
         if row.is_network and row.part == "test" and row.kind == REGRESSION and row.phenotype in prepared.ceilings
@@ -154,14 +143,7 @@ def with_ceilings(rows: Sequence[ResultRow], prepared: Prepared) -> list[ResultR
 def evaluate_baselines(
     config: Config, output: Path | None = None, command: str = "dglcell baselines"
 ) -> tuple[list[ResultRow], Baselines]:
-    """Fit the baselines of an experiment alone, without its model, and write ``baselines.json``.
-
-    Args:
-        output: path of the file; None for a file beside the run directories of the experiment.
-
-    Raises:
-        ConfigError: there is no part but the training part.
-    """
+    """Fit the baselines of an experiment alone, without its model, and write ``baselines.json`` or ``output``."""
     if config.split.trains_on_all:
         what = "`split.kind: none` leaves no strain on which baselines can be compared"
         raise ConfigError(what, do="choose another `split.kind`")
@@ -183,13 +165,9 @@ def evaluate_baselines(
 
 
 def ablation_rows(run: Path, split_sha256: str) -> list[ResultRow]:
-    """Return the metrics of a run's ablation, if it was trained with its seed and on its split.
+    """Return the metrics of a run's ablation beside it, if it was trained with its seed and on its split.
 
     Its intervals are left out, because it does not predict.
-
-    Args:
-        run: run directory of the experiment; that of its ablation is looked for beside the experiment.
-        split_sha256: SHA-256 of the split of the run.
     """
     path = run.parent.with_name(f"{run.parent.name}{ABLATION}") / run.name
     if not RunDirectory(path).results.exists():
@@ -198,17 +176,10 @@ def ablation_rows(run: Path, split_sha256: str) -> list[ResultRow]:
     if ablation.environment["hashes"]["split"] != split_sha256:
         log.info("%s was trained on another split, and is not compared with", path)
         return []
-    left_out = {*OF_INTERVALS, OF_CLASSES}
-    return [
-        dataclasses.replace(
-            row,
-            model=WITHOUT_MESSAGES,
-            is_baseline=True,
-            metrics={name: value for name, value in row.metrics.items() if name not in left_out},
-        )
-        for row in ablation.rows
-        if row.is_network
-    ]
+    rows = [row for row in ablation.rows if row.is_network]
+    kept = [{n: x for n, x in row.metrics.items() if n not in (*OF_INTERVALS, OF_CLASSES)} for row in rows]
+    named: dict[str, Any] = {"model": WITHOUT_MESSAGES, "is_baseline": True}
+    return [dataclasses.replace(row, metrics=of, **named) for row, of in zip(rows, kept, strict=True)]
 
 
 def rows_as_json(rows: Iterable[ResultRow]) -> list[dict[str, Any]]:
@@ -216,8 +187,7 @@ def rows_as_json(rows: Iterable[ResultRow]) -> list[dict[str, Any]]:
     return [{**vars(of), "metrics": {n: x if np.isfinite(x) else None for n, x in of.metrics.items()}} for of in rows]
 
 
-WRITTEN_STRAINS = 2**16
-"""Strains that are written together."""
+WRITTEN_STRAINS = 2**16  # together
 
 
 def write_predictions(
@@ -230,17 +200,9 @@ def write_predictions(
 ) -> None:
     """Write a CSV with one row per strain: its genes, measured and predicted phenotypes in original units.
 
-    Where the network does not predict a phenotype alone, its prediction is in a column ``network_<phenotype>``.
-
-    Genes have their standard names in a column ``names``, if there are any. Activities of genes, where there are any,
-    are in a column ``activities``, and each covariate in one of its name, so that the table can be predicted again. A
-    column ``learned_activities`` says what is left of the genes for the model.
-
-    Args:
-        strains: [S] rows of the data set.
-        predicted_ST: predictions of what predicts.
-        network_ST: predictions of the network.
-        learned: the part of the model that learns activities; there is no column of them where None.
+    Where the network does not predict a phenotype alone, its prediction is in a column ``network_<phenotype>``. Genes
+    have their standard names in a column ``names``, if there are any. Activities and covariates have columns, too, so
+    that the table can be predicted again, and what is left of genes for the model is in ``learned_activities``.
     """
     dataset, genes = prepared.dataset, prepared.cell.genes.names
     named = [prepared.cell.genes.standard(gene) for gene in genes]

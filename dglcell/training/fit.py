@@ -20,7 +20,7 @@ import torch
 from omegaconf import OmegaConf
 from pytorch_lightning.callbacks import Callback, EarlyStopping, GradientAccumulationScheduler, ModelCheckpoint
 from pytorch_lightning.loggers import Logger, WandbLogger
-from pytorch_lightning.profilers import Profiler, PyTorchProfiler, SimpleProfiler
+from pytorch_lightning.profilers import PyTorchProfiler, SimpleProfiler
 from pytorch_lightning.strategies import DDPStrategy
 from pytorch_lightning.utilities import rank_zero_only
 
@@ -40,12 +40,13 @@ from dglcell.optimizers import count_steps
 from dglcell.report.run_files import read_run_config
 from dglcell.runs import CHECKPOINTS, EpochLog, RunDirectory
 from dglcell.trained_models import find_run
-from dglcell.training.callbacks import CheckpointFiles, Preemption, leave_signals_alone
+from dglcell.training.callbacks import CheckpointFiles, Preemption, launched, leave_group, leave_signals_alone
 from dglcell.training.checkpoint import MODEL, ReadCheckpoint, describe_run, refuse
-from dglcell.training.distributed import launched, leave_group
 from dglcell.training.prepare import Prepared
 from dglcell.training.signals import StopSignals, is_rank_zero
 from dglcell.training.task import StrainTask
+
+log = logging.getLogger("dglcell")
 
 
 class StepLogger(WandbLogger):
@@ -69,13 +70,9 @@ def run_id(file: Path) -> str:
 
 @contextmanager
 def tracked(config: Config) -> Iterator[Logger | None]:
-    """Provide a W&B logger, or None where it is disabled; rank 0 alone logs.
+    """Provide a W&B logger, or None where it is disabled; rank 0 alone logs, and a continued run stays the same run.
 
-    The run id is kept in the run directory, so that a continued run stays the same run. A run that a signal has stopped
-    is to be continued: W&B shows it as preempted, and one that its user has stopped with Ctrl-C as killed.
-
-    Raises:
-        MissingDependencyError: wandb is not installed.
+    W&B shows a run that a signal has stopped as preempted, and one that its user has stopped with Ctrl-C as killed.
     """
     mode = config.tracking.wandb
     if mode == "disabled" or not is_rank_zero():
@@ -120,19 +117,11 @@ def tracked(config: Config) -> Iterator[Logger | None]:
             log.info("W&B: upload with `wandb sync %s`", folder)
 
 
-log = logging.getLogger("dglcell")
-
-
 def make_trainer(config: Config, directory: RunDirectory, callbacks: Sequence[Callback]) -> pl.Trainer:
-    """Make Lightning's trainer.
-
-    Raises:
-        ConfigError: the machine lacks the device, or Lightning lacks the setting.
-    """
+    """Make Lightning's trainer."""
     settings = config.trainer
     precision: Any = settings.lightning_precision  # Lightning lists all there are
-    profilers: dict[str | None, type[Profiler]] = {"simple": SimpleProfiler, "pytorch": PyTorchProfiler}
-    profiler: Any = profilers.get(settings.profiler)
+    profiler: Any = {"simple": SimpleProfiler, "pytorch": PyTorchProfiler, None: None}[settings.profiler]
     many = settings.devices * settings.num_nodes > 1
     waiting = DDPStrategy(timeout=timedelta(seconds=settings.timeout))  # for one another, where there are several
     by_ddp = settings.strategy == "ddp" or (settings.strategy == "auto" and many)
@@ -171,34 +160,27 @@ def make_trainer(config: Config, directory: RunDirectory, callbacks: Sequence[Ca
 def make_callbacks(
     config: Config, directory: RunDirectory, kinds: Sequence[str], signals: StopSignals
 ) -> list[Callback]:
-    """Make the callbacks of a training.
+    """Make the callbacks of a training, with early stopping and accumulation where they are asked for.
 
     Checkpoints are kept of the best validation loss, Pearson correlation and average precision (for phenotypes of 0 and
-    1), and of the last epoch; if every strain trains, only of the last epoch. A progress bar, early stopping and
-    accumulation are added where asked for.
-
-    Raises:
-        ConfigError: the checkpoint to evaluate is chosen by a metric that no phenotype has.
+    1), and of the last epoch; if every strain trains, only of the last epoch.
     """
     if config.trainer.checkpoint == "best_average_precision" and CLASSIFICATION not in kinds:
         what = "`trainer.checkpoint: best_average_precision` is for phenotypes of 0 and 1"
         raise ConfigError(what, do="set `trainer.checkpoint: best_pearson` or `best_loss`")
 
-    def keep(name: str) -> ModelCheckpoint:
+    kept = ["last"] if config.split.trains_on_all else ["best_loss", "best_pearson", "last"]
+    if CLASSIFICATION in kinds and not config.split.trains_on_all:
+        kept.append("best_average_precision")
+    callbacks: list[Callback] = []
+    for name in kept:
         monitor, mode = CHECKPOINTS[name]
-        return ModelCheckpoint(
-            directory.checkpoints, name, monitor=monitor, mode=mode, enable_version_counter=False, save_top_k=1
-        )
-
-    callbacks: list[Callback] = [keep("last")]
-    if not config.split.trains_on_all:
-        callbacks = [keep("best_loss"), keep("best_pearson"), *callbacks]
-        if CLASSIFICATION in kinds:
-            callbacks.append(keep("best_average_precision"))
+        how: dict[str, Any] = {"mode": mode, "enable_version_counter": False, "save_top_k": 1}
+        callbacks.append(ModelCheckpoint(directory.checkpoints, name, monitor=monitor, **how))
     if config.trainer.patience is not None:
         callbacks.append(EarlyStopping("validation/loss", patience=config.trainer.patience))
-    batches, accumulation = config.trainer.accumulate_grad_batches, None
-    if batches:
+    accumulation = None
+    if batches := config.trainer.accumulate_grad_batches:
         callbacks.append(accumulation := GradientAccumulationScheduler(dict(batches)))
     # It comes after the accumulation, whose setting it corrects if a run continues in the middle of an epoch.
     timeout = timedelta(seconds=config.trainer.timeout)
@@ -206,31 +188,23 @@ def make_callbacks(
 
 
 def quieten() -> None:
-    """Silence advice of Lightning that does not apply.
-
-    Data is resident, so loaders have no workers; figures are gathered from all ranks before they are logged.
-    """
-    warnings.filterwarnings("ignore", ".*does not have many workers.*")
-    warnings.filterwarnings("ignore", ".*Checkpoint directory .* exists and is not empty.*")
-    warnings.filterwarnings("ignore", ".*The dirpath has changed from.*")
-    # The loader begins where the checkpoint ends.
-    warnings.filterwarnings("ignore", ".*ended before the epoch ended and your dataloader.*")
-    warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
-    warnings.filterwarnings("ignore", ".*`srun` command is available.*")
-    warnings.filterwarnings("ignore", ".*It is recommended to use `self.log.*sync_dist.*")
+    """Silence advice of Lightning that does not apply."""
+    for text in (
+        "does not have many workers",  # data is resident
+        "It is recommended to use `self.log.*sync_dist",  # figures are gathered from all ranks before
+        "ended before the epoch ended and your dataloader",  # the loader begins where the checkpoint ends
+        "Checkpoint directory .* exists and is not empty",
+        "The dirpath has changed from",
+        "isinstance.treespec, LeafSpec",
+        "`srun` command is available",
+    ):
+        warnings.filterwarnings("ignore", f".*{text}.*")
     for name in ("pytorch_lightning", "lightning_fabric", "lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def read_start(config: Config) -> ReadCheckpoint | None:
-    """Read the checkpoint that `start_from` names; return None where it is null.
-
-    Of a run, or of a trained model, it is the checkpoint that the run reports.
-
-    Raises:
-        CheckpointError: there is no such run or checkpoint, or it is damaged.
-        DataError: a trained model cannot be fetched.
-    """
+    """Read the checkpoint that `start_from` names, of a run the one that it reports; return None where it is null."""
     if config.start_from is None:
         return None
     path = Path(config.start_from)
@@ -241,14 +215,7 @@ def read_start(config: Config) -> ReadCheckpoint | None:
 
 
 def take_weights(read: ReadCheckpoint, model: StrainModel, prepared: Prepared) -> None:
-    """Copy the weights of another run whose names and shapes the model has, too, and say which stay fresh.
-
-    Only trained weights are copied. What follows from the training strains, such as the scale of labels, is the new
-    run's own.
-
-    Raises:
-        CheckpointError: the other run has another cell graph, or no weight that fits.
-    """
+    """Copy the trained weights of another run whose names and shapes the model has, too, and say which stay fresh."""
     path = read.path
     if read.cell_sha256 != prepared.cell.sha256:
         what = f"`start_from`: '{path}' belongs to another cell graph"
@@ -274,9 +241,9 @@ def take_weights(read: ReadCheckpoint, model: StrainModel, prepared: Prepared) -
         return
     for part in EVALUATED:
         if number := int(((other.part == TRAIN) & (split.part == PARTS.index(part))).sum()):
-            what = "strains of the %s part trained the run that this one starts from: results there may show memory"
-            text = f"%s of %s {what} instead of understanding, unless they had other labels there"
-            log.warning(text, f"{number:,}", f"{split.counts[part]:,}", part)
+            text = f"{number:,} of {split.counts[part]:,} strains of the {part} part trained the run that this one "
+            text += "starts from: results there may show memory instead of understanding, unless they had other labels"
+            log.warning("%s there", text)
 
 
 def make_task(
@@ -288,12 +255,7 @@ def make_task(
 ) -> StrainTask:
     """Make the task with its model, the label statistics of the training part, and the optimiser settings.
 
-    Args:
-        directory: directory of the run.
-        begin_with: the checkpoint of another run whose weights a new run begins with.
-
-    Raises:
-        CheckpointError: a checkpoint does not fit; nothing is written.
+    A new run may begin with the weights in the checkpoint of another one (``begin_with``). Nothing is written.
     """
     dataset, settings = prepared.dataset, config.trainer
     torch.manual_seed(config.seed)
@@ -345,12 +307,7 @@ def fit(
     signals: StopSignals,
     loggers: Sequence[Logger] = (),
 ) -> None:
-    """Run Lightning in as many processes as it takes.
-
-    Raises:
-        StoppedError: a signal came.
-        DglcellError: another process has ended.
-    """
+    """Run Lightning in as many processes as it takes."""
     # A signal after the last epoch stops the run, but the tracked run counts as finished.
     config = task.config
     with warnings.catch_warnings(), signals.noted(), tracked(config) as logger:
@@ -370,13 +327,8 @@ def fit(
 
 def make_data(config: Config, prepared: Prepared) -> StrainDataModule:
     """Return the data module that loads the parts."""
-    return StrainDataModule(
-        prepared.dataset,
-        prepared.parts,
-        batch_size=config.data.batch_size,
-        eval_batch_size=config.data.evaluation_batch,
-        seed=config.seed,
-    )
+    sizes = {"batch_size": config.data.batch_size, "eval_batch_size": config.data.evaluation_batch}
+    return StrainDataModule(prepared.dataset, prepared.parts, seed=config.seed, **sizes)
 
 
 def warn_of_falling_loss(epochs: Sequence[Mapping[str, Any]]) -> None:

@@ -37,20 +37,14 @@ from dglcell.training.prepare import Prepared
 
 log = logging.getLogger("dglcell")
 
+Values = NDArray[np.floating]
+
 
 @torch.inference_mode()
 def predict_strains(
     model: StrainModel, normaliser: Normaliser, dataset: Strains, strains: Tensor, *, batch_size: int
 ) -> NDArray[np.float32]:
-    """Return [n, T] predictions in original units.
-
-    Args:
-        model: the model, whose device decides where this runs.
-        strains: [n] strain numbers, on the host; predictions are in their order.
-
-    Raises:
-        MissingDependencyError: the model's kernel does not run on its device.
-    """
+    """Return [n, T] predictions in original units for the strains of these n numbers, on the device of the model."""
     device, counts = next(model.parameters()).device, dataset.offsets.cpu().diff()
     resident, batches = dataset.to(device), EpochBatches(strains, batch_size, shuffle=False, seed=0)
     taken = (resident.take(batch.to(device), int(counts[batch].sum())).perturbations for batch in batches)
@@ -61,17 +55,10 @@ def predict_strains(
 def predict_batches(
     model: StrainModel, normaliser: Normaliser, batches: Iterable[GenotypeBatch]
 ) -> NDArray[np.float32]:
-    """Return predictions for the strains of batches, [n, T] in original units, in one transfer from the device.
+    """Return predictions for the strains of batches on the model's device, [n, T] in original units, in one transfer.
 
     The states of the wild type that a model keeps during evaluation are computed once for all batches. Where memory
     runs out, this batch and the later ones are cut in two, until they fit.
-
-    Args:
-        model: the model, whose device decides where this runs.
-        batches: genotypes, on the device of the model; one batch at least.
-
-    Raises:
-        MissingDependencyError: the model's kernel does not run on its device.
     """
     device = next(model.parameters()).device
     check_kernel(model.config.kernel, device.type)
@@ -95,11 +82,9 @@ def predict_batches(
 
 @dataclass(frozen=True)
 class Baselines:
-    """Hold the fitted baselines of a run."""
+    """Hold the fitted baselines of a run, and why others do not apply: phenotype → name → which or why."""
 
-    #: phenotype → name → the fitted baseline
     models: Mapping[str, Mapping[str, Baseline]] = field(default_factory=dict)
-    #: phenotype → name → why the baseline does not apply
     left_out: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
@@ -114,16 +99,10 @@ def problems(prepared: Prepared) -> dict[str, Problem]:
     dataset, strains = prepared.dataset, strains_by_part(prepared)
     reactions = Reactions(prepared.cell) if CATALYSES in prepared.cell.relations else None
     similarity = functools.cache(lambda: gene_similarity(prepared.cell, strains["train"].targets))
+    train, validation = strains["train"], strains["validation"]
+    how: dict[str, Any] = {"similarity": similarity, "most_deletions": dataset.max_deletions, "reactions": reactions}
     return {
-        name: Problem(
-            strains["train"],
-            strains["validation"],
-            strains["train"].phenotypes[name],
-            strains["validation"].phenotypes[name],
-            similarity=similarity,
-            most_deletions=dataset.max_deletions,
-            reactions=reactions,
-        )
+        name: Problem(train, validation, train.phenotypes[name], validation.phenotypes[name], **how)
         for name in dataset.phenotypes
     }
 
@@ -158,11 +137,7 @@ WITHOUT_BASELINES = "run its `dglcell train` command again, or predict with `--w
 
 
 def kept_baselines(directory: RunDirectory, cell: CellGraph) -> Baselines:
-    """Read the baselines of a finished run.
-
-    Raises:
-        CheckpointError: the directory has none, or the file is damaged.
-    """
+    """Read the baselines of a finished run."""
     try:
         models, about = load_models(directory.baselines, cell)
     except UnreadableError as error:
@@ -187,24 +162,13 @@ class Choice:
     weight: float | None = None  #: weight of this baseline in the ensemble; None where no ensemble is made
 
     def weight_of(self, way: str) -> float | None:
-        """Return the weight of the baseline if the network, the baseline or the ensemble predicts; None if it cannot.
-
-        Args:
-            way: one of ``WAYS``.
-        """
+        """Return the weight of the baseline if one of ``WAYS`` predicts; None if it cannot."""
         of_baseline = None if self.baseline is None else 1.0
         return {NETWORK: 0.0, BASELINE: of_baseline, ENSEMBLE: self.weight}[self.by if way == BEST else way]
 
 
-def ensemble_weight(
-    network_S: NDArray[np.floating], baseline_S: NDArray[np.floating], measured_S: NDArray[np.floating]
-) -> float:
-    """Return the weight of the baseline with the least squared error, from 0 to 1 in hundredths.
-
-    Args:
-        network_S, baseline_S: predictions for the validation strains.
-        measured_S: labels, NaN where missing.
-    """
+def ensemble_weight(network_S: Values, baseline_S: Values, measured_S: Values) -> float:
+    """Return the weight of the baseline with the least squared error, from 0 to 1 in hundredths; NaN is no label."""
     known = ~np.isnan(measured_S)
     network, step = network_S[known].astype(float), (baseline_S - network_S)[known].astype(float)
     length = float(step @ step)
@@ -212,7 +176,7 @@ def ensemble_weight(
     return round(min(1.0, max(0.0, best)), 2)
 
 
-def mixed(network_S: NDArray[np.floating], baseline_S: NDArray[np.floating], weight: float) -> NDArray[np.floating]:
+def mixed(network_S: Values, baseline_S: Values, weight: float) -> Values:
     """Return the mean of two predictions, in which the baseline has a weight; with 1 the network need not predict."""
     return baseline_S if weight == 1 else (1 - weight) * network_S + weight * baseline_S
 
@@ -252,12 +216,7 @@ def choices_as_json(choices: Mapping[str, Choice]) -> dict[str, Any]:
 
 
 def predicting_with(way: str, trained: Trained) -> Trained:
-    """Return the trained model with what predicts each phenotype.
-
-    Raises:
-        CheckpointError: the run has no baselines, or its ensemble is of another checkpoint.
-        ConfigError: ``way`` is none of these, or the run made no ensemble.
-    """
+    """Return the trained model with what predicts each phenotype."""
     if way not in WAYS:
         raise ConfigError("what shall predict?", got=way, expected=listing(WAYS), do=did_you_mean(way, WAYS, None))
     own, (choices, is_same) = trained.config.model.name, _choices_of(trained)
@@ -290,9 +249,8 @@ def _choices_of(trained: Trained) -> tuple[dict[str, Choice], bool]:
     if not (results := trained.run.results).is_file():
         return {}, True
     try:
-        content = read_json(results)
-        check_fields(content, {"": dict[str, Any]})
-        content = {"predicts": {}} | content
+        check_fields(content := read_json(results), {"": dict[str, Any]})
+        content.setdefault("predicts", {})
         check_fields(content, {"predicts": dict[str, dict[str, Any]]})
         kinds = {"by": Literal["network", "baseline", "ensemble"], "name": str, "why": str, "weight": Number | None}
         for one in content["predicts"].values():
@@ -301,9 +259,6 @@ def _choices_of(trained: Trained) -> tuple[dict[str, Choice], bool]:
     except (UnreadableError, TypeError) as error:
         raise damaged_file(results, error) from error
     return choices, (content.get("checkpoint"), content.get("epoch")) == (trained.path.name, trained.epoch)
-
-
-Values = NDArray[np.floating]
 
 
 @dataclass

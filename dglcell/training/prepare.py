@@ -87,11 +87,7 @@ class Prepared:
         return None
 
     def normaliser(self, kind: str) -> Normaliser:
-        """Return the statistics of the training labels.
-
-        Raises:
-            DataError: the labels cannot be normalised.
-        """
+        """Return the statistics of the training labels."""
         return Normaliser.fit(self.dataset.labels[self.parts["train"]], tuple(self.dataset.phenotypes), kind)
 
 
@@ -111,6 +107,11 @@ def settle_what_models_see(config: Config, prepared: Prepared) -> Config:
     return config if model is config.model else replace(config, model=model)
 
 
+def computed_of(config: Config) -> Computed:
+    """Return what computes columns of strains."""
+    return Computed.of(config.data.fba, config.data.computed, config.cell)
+
+
 def store_path(config: Config) -> Path:
     """Return the path of this configuration's store: `data.store`, else a name made from the source and its options."""
     if config.data.store:
@@ -120,17 +121,8 @@ def store_path(config: Config) -> Path:
     return Path(config.paths.data) / f"{source.name.replace(':', '.')}-{canonical_hash(shaping)[:8]}"
 
 
-def computed_of(config: Config) -> Computed:
-    """Return what computes columns of strains."""
-    return Computed.of(config.data.fba, config.data.computed, config.cell)
-
-
 def build(config: Config, command: str, *, overwrite: bool = False) -> Store:
-    """Read or compute the source and build its store.
-
-    Raises:
-        DataError: the store exists and ``overwrite`` is false; this is checked before the source is read.
-    """
+    """Read or compute the source and build its store."""
     path = store_path(config)
     with only_writer(path):
         if path.exists() and not overwrite:
@@ -141,8 +133,8 @@ def build(config: Config, command: str, *, overwrite: bool = False) -> Store:
 def _build(config: Config, path: Path, command: str, *, overwrite: bool = False) -> Store:
     log.info("building store %s from source '%s'", path, config.data.source.name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    table = load_source(config.data.source, config.paths.raw)
-    table = computed_of(config).add(table, Work(config.paths.raw, cache_folder(path.parent)))
+    work = Work(config.paths.raw, cache_folder(path.parent))
+    table = computed_of(config).add(load_source(config.data.source, config.paths.raw), work)
     return build_store(table, path, command=command, overwrite=overwrite)
 
 
@@ -150,9 +142,6 @@ def open_store(config: Config, command: str) -> Store:
     """Open the store of this configuration, which the first process builds if it does not exist.
 
     If several runs start at once, one builds the store and the others wait for it.
-
-    Raises:
-        DataError: another process of this run has waited for it longer than `trainer.timeout`.
     """
     path = store_path(config)
     if not is_rank_zero():
@@ -166,15 +155,9 @@ def open_store(config: Config, command: str) -> Store:
 
 
 def refuse_stale(store: Store, config: Config) -> None:
-    """Refuse a store that was built from another version of the source's files, as far as they are here.
-
-    A store that the experiment names may be of another source, whose files are not known.
-
-    Raises:
-        DataError: a file has changed since.
-    """
+    """Refuse a store that was built from another version of the source's files, as far as they are here."""
     if store.meta.provenance.source != config.data.source.name:
-        return
+        return  # of another source, whose files are not known
     files = source_files(config.data.source, config.paths.raw) + computed_of(config).files(config.paths.raw)
     for path in files:
         built_from, now = store.meta.provenance.files.get(path.name), sha256_file(path)
@@ -206,12 +189,9 @@ def _own_files(provenance: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def prepare(config: Config, *, command: str, cell: CellGraph | None = None, split: Split | None = None) -> Prepared:
-    """Build or open everything that a run reads.
+    """Build or open everything that a run reads; an existing run has its cell graph and its split.
 
-    Args:
-        command: command that is recorded in a store that is built.
-        cell: cell graph of an existing run; None to build it from the configuration.
-        split: split of an existing run; None to make it from the configuration.
+    The command is recorded in a store that is built.
     """
     if split is None:  # these files are looked for before anything is built
         if config.split.path is not None and not Path(config.split.path).is_file():
@@ -230,9 +210,8 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
         if split is None:
             raise
         log.warning("%s; this run keeps the strains that it began with", str(error).partition("\n")[0])
-    table, new = store.read(), split is None
+    table, new, seen = store.read(), split is None, config.model.covariates
     split = split or make_split(config.split, table, store.sha256, config.paths.raw)
-    seen = config.model.covariates
     table = table.with_covariates(table.covariates if seen is None else seen)
     dataset = strains_of_cell(table, cell.genes, config.data.phenotypes, config.data.unknown_genes)
     dataset = with_blocked(dataset, cell, config)
@@ -246,11 +225,7 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
 
 
 def prepare_run(config: Config, directory: RunDirectory, command: str, *, continued: bool) -> Prepared:
-    """Prepare cell graph, data and split, or take them from the run directory if the run is continued.
-
-    Raises:
-        CheckpointError: the store is gone, or is not the one that the run was started on.
-    """
+    """Prepare cell graph, data and split, or take them from the run directory if the run is continued."""
     if not continued:
         return prepare(config, command=command)
     split = Split.load(directory.split)
@@ -259,11 +234,7 @@ def prepare_run(config: Config, directory: RunDirectory, command: str, *, contin
 
 
 def store_of_run(config: Config, split: Split) -> Store:
-    """Open the store that a run was started on; none is built.
-
-    Raises:
-        CheckpointError: the store is gone, or another one has its place.
-    """
+    """Open the store that a run was started on; none is built."""
     path = store_path(config)
     clear_abandoned(path)
     if not path.exists():
@@ -277,13 +248,7 @@ def store_of_run(config: Config, split: Split) -> Store:
 
 
 def node_features(config: Config, cell: CellGraph) -> dict[str, Tensor]:
-    """Return the features of `model.features`, which are tables or follow from the wild type.
-
-    Raises:
-        ConfigError: the cell graph has no such node type, or no metabolic model.
-        DataError: a table is not found.
-        GraphError: a table is unusable.
-    """
+    """Return the features of `model.features`, which are tables or follow from the wild type."""
     found, model, raw = {}, config.cell.model, config.paths.raw
     for node_type, path in config.model.features.items():
         vocabulary = cell.vocabularies.get(node_type)
@@ -301,11 +266,7 @@ def node_features(config: Config, cell: CellGraph) -> dict[str, Tensor]:
 
 
 def split_parts(split: Split, dataset: Strains) -> dict[str, Tensor]:
-    """Return the strain numbers of the data set by part.
-
-    Raises:
-        DataError: a part is empty.
-    """
+    """Return the strain numbers of the data set by part."""
     part_S = torch.as_tensor(split.part)[dataset.rows]
     parts = {name: (part_S == code).nonzero().squeeze(1) for code, name in enumerate(PARTS)}
     for name in split.filled:
@@ -325,27 +286,19 @@ def with_blocked(dataset: Strains, cell: CellGraph, config: Config) -> Strains:
 
     That is a column ``BLOCKED``, [S, K]: the nodes as `SteadyState.blocked` finds them, −1 behind them. Strains stay as
     they are where the cell loses none, where what is left of genes is learned, and where there are too many strains.
-
-    Args:
-        dataset: the strains of a run, in tensors on the host.
-        cell: its cell graph.
-        config: its configuration.
     """
     if not cell.lose_blocked or config.model.activity_from or len(dataset) > MOST_STRAINS:
         return dataset
-    resident, began = ResidentCell.of(cell), time.monotonic()
-    said, parts = began, list[list[Tensor]]()
+    resident, said, lists = ResidentCell.of(cell), time.monotonic(), list[Tensor]()
     for start in range(0, len(dataset), 256):
         piece = dataset.slice(start, min(start + 256, len(dataset)))
         found_BN = blocked_reactions(resident, strains_in_media(piece, resident)).T
         nodes = found_BN.nonzero()[:, 1].to(torch.int16 if found_BN.shape[1] < 2**15 else torch.int32)
-        parts.append([*nodes.split(found_BN.sum(1).tolist())])
+        lists += nodes.split(found_BN.sum(1).tolist())
         if time.monotonic() - said > 10:
             said = time.monotonic()
             log.info("blocked reactions: %s of %s strains", f"{start + len(piece):,}", f"{len(dataset):,}")
-    lists = [one for part in parts for one in part]
     blocked_SK = torch.nn.utils.rnn.pad_sequence(lists, batch_first=True, padding_value=-1)
-    log.debug("blocked reactions of %d strains found in %.1f s", len(dataset), time.monotonic() - began)
     return dataset.with_(columns={**dataset.columns, Column(BLOCKED): blocked_SK})
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,21 +16,20 @@ import torch
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers import Logger
 
-from dglcell.config.experiment import Config
+from dglcell.config.experiment import Config, TrainerConfig
 from dglcell.data.split import Split
 from dglcell.errors import ConfigError, OwnerError, count
 from dglcell.files.atomic import atomic_file, write_json
 from dglcell.files.owner import Lease, current_holder, held, lives
 from dglcell.graph.cell import save_cell
 from dglcell.kernels.spmm import check_kernel
-from dglcell.machine import check_device, device_of, set_threads
+from dglcell.machine import check_device, device_of, number_of, set_threads
 from dglcell.metrics import ResultRow
 from dglcell.models.model import count_parameters
 from dglcell.perturbation.perturb import check_strategy_device
 from dglcell.report.page import write_report
 from dglcell.runs import RunDirectory, environment, memory_peak, write_usage
 from dglcell.training.checkpoint import check_continues, resume_from, starting_point
-from dglcell.training.distributed import check_allocation
 from dglcell.training.evaluate import ABLATION, WITHOUT_MESSAGES, ablation_rows, report, rows_as_json
 from dglcell.training.fit import fit, make_callbacks, make_task, make_trainer, read_start
 from dglcell.training.prepare import Prepared, prepare_run, say_what_changed, settle_what_models_see
@@ -62,10 +60,6 @@ def train(
     Args:
         signals: signals that are already being received; None to receive them for the time of the run.
         callbacks, loggers: those of Lightning that a caller adds to the package's own.
-
-    Raises:
-        OwnerError: another process trains in the run directory, or has taken it over.
-        StoppedError: a signal came, and what is needed to continue is on disk.
     """
     for name, given, kind in (("callbacks", callbacks, Callback), ("logger", loggers, Logger)):
         if wrong := next((repr(one) for one in given if not isinstance(one, kind)), None):
@@ -119,9 +113,6 @@ def follow_owner(directory: RunDirectory, timeout: float, sleep: Callable[[float
     """Wait, in a process other than the first, while processes that were started earlier still write the run.
 
     Otherwise its checkpoint would be read too early. The first process may own the run already, or be about to.
-
-    Raises:
-        OwnerError: they have not ended within ``timeout`` seconds.
     """
     waited = 0.0
     while PARENT not in os.environ and (holder := current_holder(directory.owner, foreign=True)):
@@ -146,13 +137,37 @@ def settle_checkpoint(config: Config, prepared: Prepared) -> Config:
     return replace(config, trainer=replace(config.trainer, checkpoint="last"))
 
 
-def check_machine(config: Config) -> None:
-    """Refuse settings that this machine cannot run, before anything is read or computed.
+def check_allocation(trainer: TrainerConfig, environment: Mapping[str, str] = os.environ) -> None:
+    """Compare a job's tasks, nodes and GPUs with `trainer.devices` and `trainer.num_nodes`, before anything waits.
 
-    Raises:
-        ConfigError: the machine has fewer devices, or a kernel is for another device.
-        MissingDependencyError: it lacks the device, or DGL for a strategy or kernel that was asked for by name.
+    Processes that wait for others that were never started hang until the job's time is up, and a job that was given
+    GPUs must not train on CPUs. Outside SLURM, and in an interactive shell of SLURM, nothing is compared.
     """
+    if "SLURM_JOB_ID" not in environment or environment.get("SLURM_JOB_NAME") in ("bash", "interactive"):
+        return
+    nodes, tasks = (number_of(environment, name, 1) for name in ("SLURM_NNODES", "SLURM_NTASKS"))
+    wanted, keys = trainer.devices * trainer.num_nodes, f"`trainer.devices: {trainer.devices}`"
+    remedy = "let `dglcell job submit` make the script, or change these keys"
+    if (nodes, tasks) != (trainer.num_nodes, wanted):
+        expected = f"{wanted} tasks on {trainer.num_nodes} nodes: {keys}, `trainer.num_nodes: {trainer.num_nodes}`"
+        got = f"{tasks} tasks on {nodes} nodes from SLURM"
+        raise ConfigError("the job does not fit the experiment", got=got, expected=expected, do=remedy)
+    if wanted > 1 and "SLURM_STEP_NUM_TASKS" not in environment:
+        what = "the job starts one process where the experiment needs several"
+        raise ConfigError(what, expected=f"{wanted} processes: `srun dglcell train …`", do=remedy)
+    given, seen = number_of(environment, "SLURM_GPUS_ON_NODE", 0), torch.cuda.device_count()
+    wants = trainer.accelerator != "cpu" and (given > 0 or trainer.accelerator != "auto")
+    if wants and seen < trainer.devices:
+        got, expected = (
+            f"{given} GPUs on this node from SLURM, {seen} that torch sees",
+            f"{trainer.devices} GPUs: {keys}",
+        )
+        do = "install a torch with CUDA, run containers with --nv, or set `trainer.accelerator: cpu`"
+        raise ConfigError("the job has other GPUs than the experiment needs", got=got, expected=expected, do=do)
+
+
+def check_machine(config: Config) -> None:
+    """Refuse settings that this machine cannot run, before anything is read or computed."""
     settings, device = config.trainer, device_of(config.trainer.accelerator)
     check_device(device)
     if device == "cuda" and torch.cuda.device_count() < settings.devices:
@@ -201,14 +216,8 @@ def without_messages(config: Config, epochs: int | None = None) -> Config:
     """Return the same experiment with no round of messages, and without reactions that are lost because others are.
 
     The best epoch is chosen on the validation part, even if the experiment would take the last one. Two rounds of
-    messages make an epoch of ``hetero_cell`` about twenty times as long. So the ablation is given less time than the
-    model; it is seldom better for more.
-
-    Args:
-        epochs: number of epochs of the ablation; None for eight times those of the experiment.
-
-    Raises:
-        ConfigError: the model passes no messages, or has no rounds.
+    messages make an epoch of ``hetero_cell`` about twenty times as long. So eight times its epochs (``None``) take less
+    time than the model; the ablation is seldom better for more.
     """
     model = config.model
     quiet = model.without_messages()
@@ -216,12 +225,12 @@ def without_messages(config: Config, epochs: int | None = None) -> Config:
         what = "there is no ablation without messages, because the model itself passes none in rounds"
         raise ConfigError(what, expected="`model.layers: 1` or more", do="leave `--without-messages` out")
     best = "best_loss" if config.trainer.checkpoint == "last" else config.trainer.checkpoint
-    ablation = dataclasses.replace(
+    ablation = replace(
         config,
-        experiment=dataclasses.replace(config.experiment, name=f"{config.experiment.name}{ABLATION}", expected=None),
-        cell=dataclasses.replace(config.cell, lose_blocked=False),
+        experiment=replace(config.experiment, name=f"{config.experiment.name}{ABLATION}", expected=None),
+        cell=replace(config.cell, lose_blocked=False),
         model=quiet,
-        trainer=dataclasses.replace(config.trainer, epochs=epochs or 8 * config.trainer.epochs, checkpoint=best),
+        trainer=replace(config.trainer, epochs=epochs or 8 * config.trainer.epochs, checkpoint=best),
         baselines=False,
         plot=False,
     )
@@ -232,10 +241,7 @@ def without_messages(config: Config, epochs: int | None = None) -> Config:
 def train_ablation(
     config: Config, epochs: int | None, command: str, signals: StopSignals | None = None
 ) -> list[ResultRow]:
-    """Train the ablation of ``without_messages``, or continue it, and add its rows to the results of the run.
-
-    The rows are returned; there are none if the run is not finished.
-    """
+    """Train or continue the ablation, add its rows to the results of the run, if it is finished, and return them."""
     ablation = without_messages(config, epochs)
     log.info("training %s for at most %s", ablation.experiment.name, count(ablation.trainer.epochs, "epoch"))
     train(ablation, command, signals)

@@ -32,11 +32,7 @@ def is_rank_zero() -> bool:
 
 
 def wait_for(path: Path, timeout: float) -> None:
-    """Return when rank 0 has made ``path``, which appears whole; wait for ``timeout`` seconds at most.
-
-    Raises:
-        DataError: the path does not exist after that time.
-    """
+    """Return when rank 0 has made ``path``, which appears whole; wait for ``timeout`` seconds at most."""
     until = time.monotonic() + timeout
     while not path.exists():
         if time.monotonic() > until:
@@ -62,16 +58,12 @@ class StopSignals:
     Ctrl-C (``SIGINT``) is such a signal, but no reason to start a job again. A second one ends the process at once. It
     stays ignored where whoever started the process ignores it, as shells do for what runs in the background.
 
-    Args:
-        requeue: whether to ask SLURM to start the job again if a signal has ended the run.
-
-    Attributes:
-        number: number of the first signal received; 0 before that.
+    SLURM is asked to start the job again if a signal has ended the run (``requeue``).
     """
 
     def __init__(self, requeue: bool = True) -> None:
         self.requeue = requeue
-        self.number = 0
+        self.number = 0  #: of the first signal received; 0 before that
         self._ends_at_once = is_rank_zero()
         self._process = os.getpid()
         self._before: dict[int, Any] = {}
@@ -98,11 +90,7 @@ class StopSignals:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Remember signals without acting on them inside the context.
-
-        Raises:
-            StoppedError: on rank 0, at its end, where one has come; at its beginning, where one had come before.
-        """
+        """Remember signals without acting on them inside the context."""
         before, self._ends_at_once = self._ends_at_once, False
         if before and self.number:
             raise StoppedError(self.number)  # raised once more, because something has swallowed it
@@ -156,15 +144,13 @@ def requeue_job(environment: Mapping[str, str] = os.environ) -> bool:
     if "SLURM_ARRAY_JOB_ID" in environment:
         job = f"{environment['SLURM_ARRAY_JOB_ID']}_{environment['SLURM_ARRAY_TASK_ID']}"
     shown = subprocess.run(["scontrol", "show", "job", "--oneliner", job], capture_output=True, text=True).stdout
+    starts, why = re.search(r"\bRestarts=(\d+)", shown), ""
     if "JobState=CANCELLED" in shown:
-        log.info("job %s was cancelled: not queued again", job)
-        return False
-    starts = re.search(r"\bRestarts=(\d+)", shown)
-    if starts and starts[1] != environment.get("SLURM_RESTART_COUNT", "0"):
-        log.info("job %s has been started again: not queued again", job)
-        return False
-    done = subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True)
-    log.info(
-        "job %s %s", job, "is queued again" if done.returncode == 0 else f"not queued again: {done.stderr.strip()}"
-    )
-    return done.returncode == 0
+        why = "it was cancelled"
+    elif starts and starts[1] != environment.get("SLURM_RESTART_COUNT", "0"):
+        why = "it has been started again"
+    else:
+        done = subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True)
+        why = done.stderr.strip() or "refused" if done.returncode else ""
+    log.info("job %s %s", job, f"not queued again: {why}" if why else "is queued again")
+    return not why

@@ -29,21 +29,15 @@ from dglcell.metrics import classification_metrics, error_metrics, regression_me
 from dglcell.models.model import Prediction, StrainModel, joined
 from dglcell.optimizers import make_optimizer, make_scheduler, rate_of
 from dglcell.runs import EpochLog
-from dglcell.training.distributed import collect_rows
+from dglcell.training.callbacks import collect_rows
 
 log = logging.getLogger("dglcell")
 
-WORTH = 20
-"""Steps of a kind that are done before one is recorded; recording takes about as long as these."""
+WORTH = 20  # steps of a kind that are done before one is recorded; recording takes about as long as these
+ASIDE = 3  # steps before recording that run on another stream, where libraries make what they keep
 
-ASIDE = 3
-"""Steps before recording that run on another stream, where libraries make what they keep."""
-
-Work = Callable[[Strains], Sequence[Tensor]]
-"""Everything that a step does on the device; and what is read of it afterwards."""
-
-Replay = Callable[[], Sequence[Tensor]]
-"""Does it once more, with what lies in the recorded batch now."""
+Work = Callable[[Strains], Sequence[Tensor]]  # everything that a step does on the device; and what is read of it
+Replay = Callable[[], Sequence[Tensor]]  # does it once more, with what lies in the recorded batch now
 
 
 def fits(trainer: pl.Trainer) -> bool:
@@ -113,9 +107,7 @@ class WholeStep:
     def __call__(self, batch: Strains, key: Hashable) -> list[Tensor]:
         """Do a step, and return tensors of their own with its results.
 
-        Args:
-            batch: on the device.
-            key: what the step depends on beside the batch and the weights; where it changes a step is recorded anew.
+        Where the key changes, on which the step depends beside the batch and the weights, it is recorded anew.
         """
         if self._gave_up:
             return list(self._work(batch))
@@ -126,24 +118,19 @@ class WholeStep:
             left = WORTH - self._seen[shapes, key]
             if left >= 0:
                 return list(self._aside(self._work, batch) if left < ASIDE else self._work(batch))
-            known = self._record_step(shapes, batch, key)
-            if known is None:
+            self._recorded.pop(shapes, None)  # its memory is free for the next
+            own = batch.map(torch.clone)
+            try:
+                self._recorded[shapes] = known = key, own, self._record(self._work, own)
+            except RuntimeError as error:
+                reason = str(error).partition("\n")[0]
+                log.info("steps are launched one by one; a CUDA graph cannot hold them: %s", reason)
+                self._gave_up = True
                 return list(self._work(batch))
         _, own, replay = known
         for mine, theirs in zip(tensors_of(own), tensors_of(batch), strict=True):
             mine.copy_(theirs)
         return [result.clone() for result in replay()]
-
-    def _record_step(self, shapes: Hashable, batch: Strains, key: Hashable) -> tuple[Hashable, Strains, Replay] | None:
-        self._recorded.pop(shapes, None)  # its memory is free for the next
-        own = batch.map(torch.clone)
-        try:
-            self._recorded[shapes] = key, own, self._record(self._work, own)
-        except RuntimeError as error:
-            log.info("steps are launched one by one; a CUDA graph cannot hold them: %s", str(error).partition("\n")[0])
-            self._gave_up = True
-            return None
-        return self._recorded[shapes]
 
 
 def tensors_of(batch: Strains) -> list[Tensor]:
@@ -159,9 +146,6 @@ class StrainTask(pl.LightningModule):
     A step only enqueues work on the device: predictions, labels and losses stay there until the epoch ends.
 
     Args:
-        model: genotypes → predictions in normalised units.
-        config: the experiment, of which the loss, the optimiser, its schedule and the number of epochs are read.
-        normaliser: label statistics of the training part.
         kinds: phenotype → kind of its labels; see ``Strains.kinds``.
         steps: number of optimiser steps of the whole training.
         about: the facts that checkpoints record about their run, as plain containers.
@@ -233,29 +217,23 @@ class StrainTask(pl.LightningModule):
         optimizer.step()
         return loss.detach(), phenotypes, summed
 
-    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
-        """Compute gradients, unless the step has done so."""
+    def backward(self, *args: Any, **kwargs: Any) -> None:
         if self.whole_step is None:
-            super().backward(loss, *args, **kwargs)
+            super().backward(*args, **kwargs)
 
-    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: torch.optim.Optimizer) -> None:
-        """Forget gradients, unless the step has done so."""
+    def optimizer_zero_grad(self, *args: Any, **kwargs: Any) -> None:
         if self.whole_step is None:
-            super().optimizer_zero_grad(epoch, batch_idx, optimizer)
+            super().optimizer_zero_grad(*args, **kwargs)
 
-    def configure_gradient_clipping(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
-        """Clip gradients, unless the step has done so."""
+    def configure_gradient_clipping(self, *args: Any, **kwargs: Any) -> None:
         if self.whole_step is None:
-            super().configure_gradient_clipping(optimizer, *args, **kwargs)
+            super().configure_gradient_clipping(*args, **kwargs)
 
-    def optimizer_step(
-        self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
-    ) -> None:
+    def optimizer_step(self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None) -> None:
         """Let the optimiser step, or only compute the step that has done so."""
         if self.whole_step is None:
             super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
         else:
-            assert optimizer_closure is not None
             self.trainer.precision_plugin._wrap_closure(self, optimizer.optimizer, optimizer_closure)
 
     def _loss(self, prediction: Prediction, labels_BT: Tensor) -> LossTerms:
@@ -270,14 +248,12 @@ class StrainTask(pl.LightningModule):
         self._seen["validation"].append((outputs_BT, batch.labels, outputs_BT.new_zeros(0, 0)))
 
     def on_train_epoch_start(self) -> None:
-        """Start the clock."""
         self._started = time.perf_counter()
         self._seen["train"].clear()
 
     def on_validation_epoch_start(self) -> None:
-        """Forget what a sanity check may have left."""
-        for seen in (self._seen["validation"], self._validated):
-            seen.clear()
+        self._seen["validation"].clear()
+        self._validated.clear()
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Remember the learning rate of this step, because schedules move on before the epoch is recorded."""
@@ -313,19 +289,14 @@ class StrainTask(pl.LightningModule):
                 scheduler.scheduler.step(metrics["validation/loss"])
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
-        """Advance a schedule unless it waits for plateaus.
-
-        Lightning would step a plateau only after the epoch's checkpoint is written, and a continued run would have
-        missed that step; so it is done in ``on_train_epoch_end``.
-        """
+        """Advance a schedule; one for plateaus has its step before the checkpoint of an epoch is written."""
         if not isinstance(scheduler, ReduceLROnPlateau):
             scheduler.step()
 
     def _measure(self, part: str, losses: Tensor | None = None) -> dict[str, float]:
         """Return the metrics of an epoch by their names.
 
-        Args:
-            losses: a row per batch, whose last column holds the numbers of labels; None for those of all batches.
+        The losses are a row per batch, whose last column holds the numbers of labels; None for those of all batches.
         """
         outputs, labels, of_batches = self._seen_rows(part)
         outputs_ST, labels_ST = collect_rows(outputs), collect_rows(labels)
@@ -355,16 +326,11 @@ class StrainTask(pl.LightningModule):
         return optimizer if scheduler is None else {"optimizer": optimizer, "lr_scheduler": scheduler}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add facts about the run, and the generators' states, so that a resumed run draws the same dropout masks.
-
-        Raises:
-            DglcellError: a weight is not finite, so that no run could continue from the checkpoint.
-        """
+        """Add facts about the run, and the generators' states, so that a resumed run draws the same dropout masks."""
         if not torch.stack([weight.isfinite().all() for weight in self.model.parameters()]).all():
-            raise DglcellError(
-                f"weights are not finite after step {self.global_step}, in epoch {self.current_epoch + 1}",
-                do="lower `optimizer.lr`, or set `trainer.gradient_clip_val`; earlier epochs' checkpoints are kept",
-            )
+            do = "lower `optimizer.lr`, or set `trainer.gradient_clip_val`; earlier epochs' checkpoints are kept"
+            what = f"weights are not finite after step {self.global_step}, in epoch {self.current_epoch + 1}"
+            raise DglcellError(what, do=do)
         checkpoint["dglcell"] = self.about
         for state in (*checkpoint["optimizer_states"], *checkpoint["lr_schedulers"]):
             _with_plain_rates(state)
@@ -393,9 +359,7 @@ class StrainTask(pl.LightningModule):
             self._started = time.perf_counter() - unfinished["seconds"]
             # One rank takes this, because it has the rows of all ranks. It was read on the host.
             if self.trainer.is_global_zero:
-                outputs, labels, losses = (
-                    tensor.to(self.trainer.strategy.root_device) for tensor in unfinished["seen"]
-                )
+                outputs, labels, losses = (tensor.to(device) for tensor in unfinished["seen"])
                 self._seen["train"].append((outputs, labels, losses))
 
     def _seen_rows(self, part: str) -> tuple[Tensor, Tensor, Tensor]:

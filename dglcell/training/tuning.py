@@ -25,9 +25,7 @@ from dglcell.training.signals import StopSignals
 
 log = logging.getLogger("dglcell")
 
-BARE = ("plot=false", "baselines=false")
-"""These settings are switched off in a trial."""
-
+BARE = ("plot=false", "baselines=false")  # of trials
 TABLE, BEST = "trials.csv", "best.yaml"
 
 Space = Mapping[str, list[Any] | dict[str, Any]]
@@ -36,11 +34,7 @@ Space = Mapping[str, list[Any] | dict[str, Any]]
 
 
 def read_space(path: Path) -> Space:
-    """Read the keys to search for from YAML: dotted key → list of values, or ``{low: …, high: …, log: true}``.
-
-    Raises:
-        ConfigError: the file is missing or not YAML, or a key has neither of these forms.
-    """
+    """Read the keys to search for from YAML: dotted key → list of values, or ``{low: …, high: …, log: true}``."""
     content: Any = OmegaConf.to_container(read_yaml(path))
     if not content:
         raise ConfigError(f"'{path}' names no key to search for", expected="e.g. model.hidden: [32, 64]")
@@ -58,7 +52,7 @@ def _is_choice(value: Any) -> bool:
     if not isinstance(value, dict) or not {"low", "high"} <= value.keys() <= {"low", "high", "log"}:
         return False
     low, high, log = value["low"], value["high"], value.get("log", False)
-    numbers = all(isinstance(n, int | float) and not isinstance(n, bool) and math.isfinite(n) for n in (low, high))
+    numbers = all(type(n) in (int, float) and math.isfinite(n) for n in (low, high))
     return numbers and isinstance(log, bool) and low < high and (low > 0 or not log)
 
 
@@ -73,12 +67,7 @@ class Search:
 
     @classmethod
     def of(cls, experiment: Path, overrides: Sequence[str], space: Space) -> Search:
-        """Check all values, each by itself, before anything is trained.
-
-        Raises:
-            ConfigError: a key or value does not fit the experiment, there is no validation part, or several
-                devices train.
-        """
+        """Check all values, each by itself, before anything is trained."""
         base = load_config(experiment, overrides)
         if base.split.kind == "none":
             do = "choose another split for the search"
@@ -93,12 +82,11 @@ class Search:
 
     @property
     def name(self) -> str:
-        """Return the name of the folder, with which the names of its trials begin."""
+        """Return the name of the folder of all files of the search, with which the names of its trials begin."""
         return f"{self.base.experiment.name}-tuning"
 
     @property
     def folder(self) -> Path:
-        """Return the folder of all files of the search."""
         return Path(self.base.paths.runs) / self.name
 
     def run(self, trials: int, command: str, report: Callable[[str], None] = print) -> Path:
@@ -107,16 +95,6 @@ class Search:
         Values are proposed by a tree-structured Parzen estimator (Bergstra et al. 2011, NeurIPS 24). Optuna keeps the
         trials in a file that several processes may share. A trial whose process was stopped or killed is continued by
         the next call, and one whose training fails is left out.
-
-        Args:
-            trials: number of finished trials in the end.
-            report: receives a message about every trial.
-
-        Raises:
-            ConfigError: the folder belongs to another experiment or space.
-            DglcellError: the first trial fails, or most trials do.
-            MissingDependencyError: optuna is not installed.
-            StoppedError: a signal came.
         """
         optuna = import_optional("optuna", "`dglcell tune`", "pip install 'dglcell[tune]'")
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -172,10 +150,7 @@ class Search:
             yield trial.number, trial.params
 
     def _train(self, number: int, values: Mapping[str, Any], command: str, signals: StopSignals) -> float:
-        """Train, and return the mean over phenotypes of the model score on the validation part.
-
-        The score is the metric by which models are compared; higher is better.
-        """
+        """Train, and return the mean over phenotypes of the metric by which models are compared; higher is better."""
         given = [override(key, value) for key, value in values.items()]
         name = f"experiment.name={self.name}/trial-{number}"
         config = load_config(self.experiment, [*self.overrides, *given, *BARE, name])
@@ -218,8 +193,7 @@ def _finished(study: Any) -> list[Any]:
 
 
 def _running(study: Any) -> list[Any]:
-    """Return the trials that processes train, or have left unfinished."""
-    return [one for one in study.trials if one.state.name == "RUNNING"]
+    return [one for one in study.trials if one.state.name == "RUNNING"]  # or left unfinished
 
 
 def _distribution(choices: list[Any] | dict[str, Any], optuna: Any) -> Any:

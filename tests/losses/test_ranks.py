@@ -18,7 +18,7 @@ from dglcell.losses.config import LOSSES, DangoLossConfig
 from dglcell.losses.coupled import CoupledLoss, buffer_share, supcr
 from dglcell.losses.loss import DangoLoss, Loss, make_loss
 from dglcell.models.model import OnDemand, Prediction
-from dglcell.training.distributed import leave_group
+from dglcell.training.callbacks import leave_group
 from tests.examples import examples
 from tests.forked import FORKS
 from tests.losses.coupled_losses import make

@@ -22,9 +22,10 @@ from dglcell.config.experiment import TrainerConfig
 from dglcell.data.datamodule import StrainNumbers
 from dglcell.errors import ConfigError, DataError, StoppedError
 from dglcell.runs import RunDirectory
-from dglcell.training.distributed import check_allocation, collect_rows, leave_group
+from dglcell.training.callbacks import collect_rows, leave_group
 from dglcell.training.fit import make_data, make_task
 from dglcell.training.prepare import prepare
+from dglcell.training.run import check_allocation
 from dglcell.training.signals import RANK_VARIABLES, SIGNALS, StopSignals, is_rank_zero, requeue_job, wait_for
 from tests.tiny import Tiny
 

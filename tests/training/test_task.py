@@ -29,8 +29,8 @@ from dglcell.optimizers import count_steps
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.runs import RunDirectory
 from dglcell.training import task as task_module
+from dglcell.training.callbacks import leave_group
 from dglcell.training.checkpoint import load_trained, read_checkpoint
-from dglcell.training.distributed import leave_group
 from dglcell.training.fit import fit, make_callbacks, make_task, make_trainer
 from dglcell.training.prepare import node_features, prepare
 from dglcell.training.run import set_up_process, train

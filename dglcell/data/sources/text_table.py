@@ -20,8 +20,7 @@ import numpy as np
 
 from dglcell.data.table import SHOWN_LINES, Rows, uncollected, written_as
 from dglcell.errors import DataError, and_more, listing, shorten
-from dglcell.files.atomic import CONTROL, DAMAGE, MOST_COLUMNS, UTF_16
-from dglcell.files.parquet import import_pyarrow
+from dglcell.files.atomic import CONTROL, DAMAGE, MOST_COLUMNS, UTF_16, import_pyarrow
 from dglcell.files.untrusted import BOMB_BYTES
 
 SPREADSHEETS = (".xlsx", ".xls", ".ods", ".xlsb")
