@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -165,27 +163,6 @@ def refuse_stale(store: Store, config: Config) -> None:
             what = f"'{path}' has changed since the store '{store.path}' was built from it"
             do = "build it anew with `dglcell data build FILE --overwrite`, or give the new file another name"
             raise DataError(what, do=do)
-
-
-def say_what_changed(cell: CellGraph, raw: str | None) -> None:
-    """Warn where a file of the user's, from which the cell graph of a run was made, has changed since or is gone."""
-    for path, built_from in _own_files(cell.provenance):
-        try:
-            changed = None if sha256_file(find_raw(path, raw)) == built_from else "has changed"
-        except DataError:
-            changed = "is gone"
-        if changed:
-            log.warning("'%s' %s since the cell graph was made from it; this run keeps the graph it had", path, changed)
-
-
-def _own_files(provenance: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield path and sha256 of the files that a cell graph was made from, without those of the catalogue."""
-    path, built_from = provenance.get("path"), provenance.get("sha256")
-    if isinstance(path, str) and isinstance(built_from, str) and "source" not in provenance:
-        yield path, built_from
-    for below in provenance.values():
-        if isinstance(below, Mapping):
-            yield from _own_files(below)
 
 
 def prepare(config: Config, *, command: str, cell: CellGraph | None = None, split: Split | None = None) -> Prepared:

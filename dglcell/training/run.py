@@ -32,7 +32,7 @@ from dglcell.runs import RunDirectory, environment, memory_peak, write_usage
 from dglcell.training.checkpoint import check_continues, resume_from, starting_point
 from dglcell.training.evaluate import ABLATION, WITHOUT_MESSAGES, ablation_rows, report, rows_as_json
 from dglcell.training.fit import fit, make_callbacks, make_task, make_trainer, read_start
-from dglcell.training.prepare import Prepared, prepare_run, say_what_changed, settle_what_models_see
+from dglcell.training.prepare import Prepared, prepare_run, settle_what_models_see
 from dglcell.training.signals import PARENT, POLL_SECONDS, StopSignals, is_rank_zero
 from dglcell.training.task import StrainTask
 
@@ -83,8 +83,6 @@ def train(
         set_up_process(config)
         continued = directory.is_started()
         prepared = prepare_run(config, directory, command, continued=continued)
-        if continued and first:
-            say_what_changed(prepared.cell, config.paths.raw)
         config = settle_what_models_see(config, prepared)
         if checkpoint is not None:
             check_continues(checkpoint, config, prepared.cell, prepared.split)

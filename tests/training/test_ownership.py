@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dglcell.cli import main
 from dglcell.errors import OwnerError
 from dglcell.files.owner import LEASE_SECONDS, Holder, Lease, held, mark_of
 from dglcell.runs import RunDirectory
 from dglcell.training.run import follow_owner
 from dglcell.training.signals import PARENT
-from tests.faults.commands import write_files
 from tests.files.test_owner import run_out
 from tests.tiny import Tiny
 
@@ -113,27 +110,3 @@ def test_only_what_dead_processes_were_writing_is_removed(tiny: Tiny, tmp_path: 
         path.touch()
     tiny.train(tmp_path, "trainer.epochs=2")
     assert [path.exists() for path in (living, *dead)] == [True, False, False]
-
-
-ARGUMENTS = ["plot=false", "baselines=false", "trainer.epochs=1"]
-
-
-@pytest.fixture
-def experiment(tmp_path: Path) -> Path:
-    """Provide an experiment that names its store, trained for one epoch, beside its files."""
-    file = write_files(tmp_path / "files", tmp_path)
-    assert main(["train", str(file), *ARGUMENTS]) == 0
-    return file
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [(lambda path: path.write_text(path.read_text() + "g00\tg15\n"), "has changed"), (Path.unlink, "is gone")],
-)
-def test_a_network_that_changed_is_said_when_a_run_goes_on(
-    change: Callable[[Path], object], words: str, experiment: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    network = experiment.with_name("contacts.tsv")
-    change(network)
-    assert main(["train", str(experiment), *ARGUMENTS, "trainer.epochs=2"]) == 0
-    assert f"'{network}' {words} since the cell graph was made from it; this run keeps the graph" in caplog.text
