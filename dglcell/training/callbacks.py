@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -152,49 +151,6 @@ def launched(trainer: pl.Trainer) -> Iterator[None]:
             os.environ.pop(name, None)
 
 
-@dataclass(frozen=True)
-class Watched:
-    """A watched batch is one whose loss the device may not have computed yet."""
-
-    step: int  #: number of the optimiser step that the batch is part of, from 1
-    epoch: int  #: number of the epoch, from 1
-    batch: int  #: number of the batch within the epoch, from 1
-    loss: Any  #: value of the loss, on the host
-    strains: Any  #: numbers of the strains in the data set
-    arrived: torch.cuda.Event | None = None  #: when the loss is there; None where it is
-
-
-class LossWatch:
-    """Watch the losses of batches that the device may still be working on."""
-
-    def __init__(self) -> None:
-        self._pending: deque[Watched] = deque()
-        self._found: Watched | None = None
-
-    def note(self, loss: Tensor, strains: Tensor, *, step: int, epoch: int, batch: int) -> None:
-        """Begin to watch a batch."""
-        loss, arrived = loss.detach(), None
-        if loss.is_cuda:
-            on_host = torch.empty(loss.shape, dtype=loss.dtype, pin_memory=True, device="cpu")
-            on_host.copy_(loss, non_blocking=True)
-            loss, arrived = on_host, torch.cuda.Event()
-            arrived.record()
-        self._pending.append(Watched(step, epoch, batch, loss, strains, arrived))
-
-    def found(self, *, wait: bool = False) -> Watched | None:
-        """Return the first batch with a loss that is not finite, among those that are finished; ``wait`` for all."""
-        while self._found is None and self._pending:
-            first = self._pending[0]
-            if first.arrived is not None and not (wait or first.arrived.query()):
-                break
-            if first.arrived is not None:
-                first.arrived.synchronize()
-            self._pending.popleft()
-            if not abs(loss := float(first.loss)) < float("inf"):
-                self._found = replace(first, loss=loss, strains=first.strains.tolist(), arrived=None)
-        return self._found
-
-
 class Preemption(Callback):
     """Write a checkpoint and stop after the optimiser step during which ``SIGUSR1``, ``SIGTERM`` or Ctrl-C came.
 
@@ -211,7 +167,8 @@ class Preemption(Callback):
     ) -> None:
         self.directory, self.signals, self.accumulation, self.timeout = directory, signals, accumulation, timeout
         self._hosts = HostGroup(timeout)
-        self._losses = LossWatch()
+        #: loss, strains, step and number of the batches whose loss was not looked at
+        self._losses: list[tuple[Tensor, Tensor, int, int]] = []
         self._stepped = False
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -242,16 +199,15 @@ class Preemption(Callback):
         assert isinstance(batch, Strains)
         stepped, self._stepped = self._stepped, False
         step = trainer.global_step + (not stepped)
-        self._losses.note(outputs["loss"], batch.rows, step=step, epoch=trainer.current_epoch + 1, batch=batch_idx + 1)
+        self._losses.append((outputs["loss"].detach(), batch.rows, step, batch_idx + 1))
         if not stepped:
             return
+        (number,), last = self._hosts.largest([self.signals.number]), trainer.is_last_batch
+        if number or last or module.device.type == "cpu":  # within an epoch nothing waits for a GPU
+            (bad,) = self._hosts.largest([self._bad_batch() is not None])
+            if bad:
+                raise self._not_finite(trainer)
         # After the last batch of an epoch the run stops only when the epoch is finished and its checkpoint written.
-        last = trainer.is_last_batch
-        number, bad = self._hosts.largest([self.signals.number, self._losses.found(wait=last) is not None])
-        if not bad and number and not last:
-            (bad,) = self._hosts.largest([self._losses.found(wait=True) is not None])
-        if bad:
-            raise self._not_finite(trainer)
         if not number or last:
             return
         trainer.save_checkpoint(self.directory.interrupted)
@@ -260,15 +216,24 @@ class Preemption(Callback):
         (requeued,) = self._hosts.largest([self.signals.ask(number)])
         raise StoppedError(number, bool(requeued))
 
+    def _bad_batch(self) -> tuple[int, int, float, list[int]] | None:
+        """Return number, step, loss and strains of the first batch whose loss is not finite."""
+        losses = torch.stack([loss for loss, *_ in self._losses]).tolist() if self._losses else []
+        for loss, (_, strains, step, batch) in zip(losses, self._losses, strict=True):
+            if not math.isfinite(loss):
+                return batch, step, loss, strains.tolist()
+        self._losses.clear()
+        return None
+
     def _not_finite(self, trainer: pl.Trainer) -> Exception:
         """Return the error with the strains of all ranks, because they compute the loss of their batches together."""
-        found: list[Watched] = [bad for bad in self._hosts.collect(self._losses.found(wait=True)) if bad is not None]
-        first = min(found, key=lambda bad: bad.batch)
-        strains = [strain for bad in found if bad.batch == first.batch for strain in bad.strains]
-        where = f"step {first.step}, batch {first.batch}: strains {listing(strains, 20)} of the store"
+        found = [bad for bad in self._hosts.collect(self._bad_batch()) if bad is not None]
+        batch, step, loss, _ = min(found, key=lambda bad: bad[0])
+        strains = [strain for number, *_, of_rank in found if number == batch for strain in of_rank]
+        got = f"{loss} in step {step}, batch {batch}: strains {listing(strains, 20)} of the store"
         do = "lower `optimizer.lr`, set `trainer.gradient_clip_val`, or look for outliers with `dglcell data stats`"
-        what = f"the training loss is not finite in epoch {first.epoch}"
-        return DglcellError(what, got=f"{first.loss} in {where}", do=f"{do}; earlier checkpoints are kept")
+        what = f"the training loss is not finite in epoch {trainer.current_epoch + 1}"
+        return DglcellError(what, got=got, do=f"{do}; earlier checkpoints are kept")
 
     def on_load_checkpoint(self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
         """Let the loader begin after the batches that are done."""

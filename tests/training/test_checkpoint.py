@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import torch
 from dglcell.errors import CheckpointError
 from dglcell.nn.config import LINKS
 from dglcell.runs import RunDirectory
-from dglcell.training.callbacks import LossWatch
 from dglcell.training.checkpoint import load_trained, read_checkpoint
 from dglcell.training.run import train
 from tests.tiny import BARE, Tiny, history
@@ -34,25 +32,6 @@ def test_a_run_goes_on_and_predicts_with_what_its_checkpoint_keeps(
     assert history(whole) == history(again)
     assert len(one["terms.link.measured.genes"]) > 0
     assert LINKS[int(one["terms.link.codes"][0])] == "minimum"
-
-
-def watched(*losses: float) -> LossWatch:
-    """Return a batch of three strains for each loss."""
-    watch = LossWatch()
-    for i, loss in enumerate(losses):
-        strains = torch.arange(3) + 10 * i
-        watch.note(torch.tensor(loss, requires_grad=True) * 1, strains, step=i // 2 + 1, epoch=1, batch=i + 1)
-    return watch
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_the_first_bad_batch_is_kept(value: float) -> None:
-    watch = watched(1.0, 2.0, value, math.nan, 1.0)
-    for wait in (False, True, False):
-        found = watch.found(wait=wait)
-        assert found is not None
-        assert (found.step, found.epoch, found.batch, found.strains) == (2, 1, 3, [20, 21, 22])
-        assert str(found.loss) == str(value)
 
 
 STILL = ("optimizer={name: SGD, lr: 1.0e-30}", "trainer.epochs=1")
