@@ -1,4 +1,4 @@
-"""Find trained models by name: those of this package, those in a user's folder, and larger ones, fetched by hash."""
+"""Find trained models by name, those of this package and those in a user's folder, and read models in one file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
-from pydantic import AfterValidator, BaseModel
+from pydantic import AfterValidator
 
 from dglcell.config.read import parse_inputs
 from dglcell.errors import CheckpointError, GraphError, did_you_mean, listing
@@ -25,7 +25,6 @@ from dglcell.graph.cell import build_cell, read_cell, save_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.tables import read_genome_table
 from dglcell.graph.vocabulary import Vocabulary
-from dglcell.published.file import PublishedFile
 from dglcell.report.run_files import Row, read_run_config, result_rows
 from dglcell.runs import RunDirectory
 
@@ -47,15 +46,6 @@ def _of_a_run(files: dict[str, str]) -> dict[str, str]:
     if not all(map(FILE.fullmatch, files)) or not {"config.yaml", "checkpoints"} <= has:
         raise ValueError("these are no files of a run")
     return files
-
-
-class Listed(BaseModel):
-    """An entry of ``models.json``: a model in one file."""
-
-    url: str
-    sha256: Sha256
-    size: Whole
-    description: str
 
 
 @dataclass(frozen=True)
@@ -112,34 +102,21 @@ def check_files(folder: Path) -> Card:
     return card
 
 
-def list_models() -> dict[str, Path | PublishedFile]:
-    """Return name → folder of a model, or the one file that is fetched when it is first used."""
+def list_models() -> dict[str, Path]:
+    """Return name → folder of a model; those of a folder of the user's come before those of the package."""
     own = os.environ.get(VARIABLE)
     if own and not Path(own).is_dir():
         what, expected = f"the folder of models '{own}' not found", f"a folder in {VARIABLE}"
         raise CheckpointError(what, expected=expected, do="make it, or unset it")
-    found: dict[str, Path | PublishedFile] = {}
-    for folder in (PACKAGED, *([Path(own)] if own else [])):
-        if os.path.lexists(path := folder / "models.json"):
-            found |= _read_listing(path)
-        found |= {path.parent.name: path.parent for path in folder.glob("*/card.json")}
-    return dict(sorted(found.items()))
-
-
-def _read_listing(path: Path) -> dict[str, PublishedFile]:
-    expected, do = "names of models, each with its url, sha256, size and description", "mend or remove it"
-    content = read_fields(path, {"": dict[str, Listed]}, CheckpointError, expected=expected, do=do)
-    urls = {name: (of["sha256"] + SUFFIX, (of["url"],), of["sha256"], of["size"]) for name, of in content.items()}
-    return {name: PublishedFile(*urls[name], description=of["description"]) for name, of in content.items()}
+    folders = (PACKAGED, *([Path(own)] if own else []))
+    return dict(sorted({path.parent.name: path.parent for of in folders for path in of.glob("*/card.json")}.items()))
 
 
 def find_model(name: str) -> Path | None:
-    """Fetch the model of a name if need be, check its files and return its folder; None where no model has it."""
-    found = list_models().get(name)
-    if found is None:
-        return None
-    folder = unpack(found.fetch(user_cache("models")).path) if isinstance(found, PublishedFile) else found
-    check_files(folder)
+    """Check the files of the model of a name and return its folder; None where no model has the name."""
+    folder = list_models().get(name)
+    if folder is not None:
+        check_files(folder)
     return folder
 
 
@@ -241,21 +218,17 @@ def _built_cell(directory: RunDirectory) -> CellGraph:
     return cell
 
 
-def format_models(models: Mapping[str, Path | PublishedFile]) -> str:
+def format_models(models: Mapping[str, Path]) -> str:
     """Return each model's name, with its description below it."""
     lines: list[str] = []
-    for name, found in models.items():
+    for name, folder in models.items():
         try:
-            if isinstance(found, PublishedFile):
-                about = [found.description, f"{(found.size or 0) / 1e6:.1f} MB, fetched at its first use"]
-            else:
-                card, size = read_card(found), sum(path.stat().st_size for path in found.rglob("*") if path.is_file())
-                of = f"{', '.join(card.units)} of {card.organism}; {card.genes:,} genes; {size / 1e6:.1f} MB"
-                about = [card.description, of]
+            card, size = read_card(folder), sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+            of = f"{', '.join(card.units)} of {card.organism}; {card.genes:,} genes; {size / 1e6:.1f} MB"
+            about = [card.description, of]
         except CheckpointError as error:  # one model that cannot be used says nothing of the others
             about = ["cannot be used: " + str(error).partition("\n")[0]]
-        indented = (textwrap.fill(text, 80, initial_indent="    ", subsequent_indent="    ") for text in about if text)
-        lines += [name, *indented]
+        lines += [name, *(textwrap.fill(text, 80, initial_indent="    ", subsequent_indent="    ") for text in about)]
     return "\n".join([*lines, "", "`dglcell models NAME` shows scores, limits and licence of a model."])
 
 

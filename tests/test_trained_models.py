@@ -23,22 +23,11 @@ from dglcell.errors import CheckpointError, GraphError
 from dglcell.files.atomic import sha256_file, user_cache
 from dglcell.metrics import rows_of
 from dglcell.prediction.export import export
-from dglcell.published.file import PublishedFile
 from dglcell.report.run_files import read_predictions, read_run, result_rows
 from dglcell.runs import RunDirectory
-from dglcell.trained_models import (
-    PACKAGED,
-    VARIABLE,
-    find_model,
-    find_run,
-    format_models,
-    list_models,
-    read_card,
-    unpack,
-)
+from dglcell.trained_models import PACKAGED, VARIABLE, find_model, find_run, list_models, read_card, unpack
 from dglcell.training.prepare import open_store
 from dglcell.uncertainty import interval_columns
-from tests.http_server import serve_folder
 
 NAMES = sorted(path.parent.name for path in PACKAGED.glob("*/card.json"))
 ABOUT = {"organism": "E. coli", "licence": "MIT", "limits": ["It is tiny."], "description": "Growth."}
@@ -229,34 +218,11 @@ def test_nothing_is_written_outside_of_the_folder_of_a_model(tmp_path: Path, cac
     assert not [path for path in cache.rglob("*") if path.is_file()]
 
 
-def test_a_model_in_one_file_is_fetched_at_its_first_use_and_predicts_like_the_run(
-    tiny_run: RunDirectory,
-    shelf: Path,
-    tmp_path: Path,
-    cache: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_model_in_one_file_predicts_like_the_run(tiny_run: RunDirectory, tmp_path: Path, cache: Path) -> None:
     path = export(tiny_run.path, tmp_path / "web" / "large.zip", ABOUT)
-    about = {"sha256": sha256_file(path), "size": path.stat().st_size, "description": "A large model."}
-    file = PublishedFile("model.zip", ("https://example.org",), "0" * 64, 2_000_000)  # without a description
-    assert format_models({"large": file}).splitlines()[:2] == ["large", "    2.0 MB, fetched at its first use"]
-    for address in serve_folder(monkeypatch, path.parent):
-        (shelf / "models.json").write_text(json.dumps({"large": {"url": f"{address}/large.zip", **about}}))
-        assert isinstance(list_models()["large"], PublishedFile)
-        assert main(["models"]) == 0
-        assert "large\n    A large model.\n" in capsys.readouterr().out
-        assert not user_cache("models").exists()
-        assert dglcell.load("large").phenotypes == ("fitness",)
     strains = [["b0008"], ["b0114", "b0115"]]
-    assert dglcell.load("large").predict(strains).equals(dglcell.load(tiny_run.path).predict(strains))
-
-
-@pytest.mark.parametrize("content", ["[", "[]", '{"large": {"url": "https://localhost"}}'])
-def test_a_list_that_is_none_is_refused(content: str, shelf: Path) -> None:
-    (shelf / "models.json").write_text(content)
-    with pytest.raises(CheckpointError, match=r"models.json' is damaged.*\n  got: .*\n  expected: "):
-        list_models()
+    assert dglcell.load(path).predict(strains).equals(dglcell.load(tiny_run.path).predict(strains))
+    assert user_cache("models").joinpath(sha256_file(path)).is_dir()
 
 
 def test_every_verb_that_takes_a_run_takes_a_name(

@@ -249,8 +249,7 @@ def models(options: argparse.Namespace) -> None:
       dglcell models ecoli-core
       dglcell predict ecoli-core genotypes.csv
 
-    More models can be in the folder that DGLCELL_MODELS names. A file models.json in it lists models that are fetched
-    when they are first used: {"NAME": {"url": "https://…", "sha256": "…", "size": BYTES, "description": "…"}}.
+    More models can be in the folder that DGLCELL_MODELS names.
 
     With --output a finished run is written as a trained model: a folder, or one file if its name ends in .zip. It has
     what predicts, the scores and a card. If the output is an earlier model, its card says what you do not give.
