@@ -1,8 +1,7 @@
 """Put what finished runs say into the tables of `docs/results`: ``python -m benchmarks.collect RUN [RUN …]``.
 
 A number of experiments has a table of scores on the test part, and `runs.csv` says how each run was made and what it
-took. Lines of runs with the same experiment and seed are replaced. Jobs of SLURM ask for time and memory by
-`dglcell/cluster/usage.yaml`, which is written again from all runs.
+took. Lines of runs with the same experiment and seed are replaced.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from dglcell.training.predicting import kept_baselines, strains_by_part
 from dglcell.training.prepare import prepare_run
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS, USAGE = ROOT / "docs/results", ROOT / "dglcell/cluster/usage.yaml"
+RESULTS = ROOT / "docs/results"
 KEY = ("experiment", "seed")
 
 SCORES = (
@@ -41,11 +40,6 @@ RUNS = (
     "epochs", "best_epoch", "training_seconds", "wall_seconds", "peak_resident_bytes", "processes", "split", "store",
     "cell",
 )  # fmt: skip
-
-HEAD = """\
-# What the longest run of an experiment took, of those in `docs/results`: jobs of SLURM ask for more than that.
-# Written by `python -m benchmarks.collect`.
-"""
 
 Row = dict[str, str]
 
@@ -156,25 +150,6 @@ def merge(path: Path, columns: Iterable[str], rows: list[Row]) -> None:
     write(path, columns, [*(row for row in read(path) if (row["experiment"], row["seed"]) not in new), *rows])
 
 
-def usage(runs: list[Row]) -> str:
-    """Return the content of `usage.yaml`: an experiment per line, its longest run, with the largest peak of all."""
-    lines = []
-    for name in sorted({run["experiment"] for run in runs if run.get("wall_seconds")}):
-        mine = [run for run in runs if run["experiment"] == name and run.get("wall_seconds")]
-        longest = max(mine, key=lambda run: int(run["wall_seconds"]))
-        found = {
-            "device": "cpu" if longest["device"] == "cpu" else "cuda",
-            "processes": longest["processes"],
-            "epochs": longest["epochs"],
-            "seconds": round(float(longest["training_seconds"])),
-            "wall_seconds": longest["wall_seconds"],
-            # A continued run has none.
-            "peak_resident_bytes": max(int(run["peak_resident_bytes"]) for run in mine if run["peak_resident_bytes"]),
-        }
-        lines.append(f"{name}: {{{', '.join(f'{key}: {value}' for key, value in found.items())}}}\n")
-    return HEAD + "".join(lines)
-
-
 def table_of(name: str) -> Path:
     """Return the file of an experiment's scores: that of its number."""
     return RESULTS / f"{name.partition('/')[0].partition('-')[0]}.csv"
@@ -183,14 +158,13 @@ def table_of(name: str) -> Path:
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, metavar="RUN", nargs="*", help="none: write `usage.yaml` alone")
+    parser.add_argument("runs", type=Path, metavar="RUN", nargs="+")
     for run in parser.parse_args().runs:
         config = yaml.safe_load((run / "config.yaml").read_text())
         results = json.loads((run / "results.json").read_text())
         name, seed = config["experiment"]["name"], config["seed"]
         merge(table_of(name), SCORES, scores(name, seed, results) + scores_in_media(name, seed, run, results))
         merge(RESULTS / "runs.csv", RUNS, [about(name, seed, run, results)])
-    USAGE.write_text(usage(read(RESULTS / "runs.csv")), encoding="utf-8")
 
 
 if __name__ == "__main__":

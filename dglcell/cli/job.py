@@ -41,7 +41,6 @@ class Job(NamedTuple):
     runs: list[Path]  #: run directory of each member of the array
     main: Step  #: the runs themselves
     steps: list[Step]  #: with those before and after it
-    measured: str | None  #: from which its time and memory are chosen
 
 
 def experiments(path: Path) -> list[Path]:
@@ -74,7 +73,7 @@ def make_job(options: argparse.Namespace, file: Path, *, pipeline: bool = False)
     config = load_config(file, overrides)
     members = sweep.members(config.experiment.name)
     runs = [(load_config(file, [*overrides, *member]) if member else config).run_directory for member in members]
-    config, measured = with_limits(config)
+    config = with_limits(config)
     folder, name = config.run_directory.parent, job_name(config)
     said = f"output goes to {config.slurm.logs}/, the run to {runs[0] if len(runs) == 1 else folder}"
     script = render_runs(config, file, overrides, sweep)
@@ -91,7 +90,7 @@ def make_job(options: argparse.Namespace, file: Path, *, pipeline: bool = False)
             steps.insert(0, Step(f"build.{store.name}", script, "it builds the store"))
         name = name_of_runs(f"{name}.report", sweep, config.seed)
         steps.append(Step(name, render_comparison(config, file, runs, page), f"it compares the runs in {page}"))
-    return Job(config, runs, main, steps, measured)
+    return Job(config, runs, main, steps)
 
 
 _OUTPUT = "write it here; into a folder (FOLDER/) as FOLDER/EXPERIMENT.sh"
@@ -150,8 +149,6 @@ def submit(options: argparse.Namespace) -> None:
         for file in experiments(options.config):
             job = make_job(options, file, pipeline=options.pipeline)
             print(f"# {file}: {count(len(job.runs), 'job')}, {', '.join(map(str, job.runs))}")
-            if job.measured:
-                print(f"# {job.measured}")
             print(*(step.script for step in job.steps), sep="\n")
         print("# nothing was submitted")
         return
@@ -182,8 +179,6 @@ def _check(options: argparse.Namespace) -> list[Job]:
         try:
             job = make_job(options, file, pipeline=options.pipeline)
             print(f"{file}: valid; {count(len(job.runs), 'job')}\n  {resources(job.config)}", flush=True)
-            if job.measured:
-                print(f"  {job.measured}")
             store = store_path(job.config)
             if not options.pipeline and not store.exists():  # each of the jobs would begin by building it
                 said = f"store {store} is not there yet; built once beforehand: dglcell data build {file}"

@@ -17,9 +17,8 @@ from pathlib import Path
 
 from dglcell.checks import HIDDEN, check_one_line
 from dglcell.config.experiment import ANY, AUTO, Config
-from dglcell.config.read import PACKAGED, hide_override, load_config
+from dglcell.config.read import hide_override
 from dglcell.errors import ConfigError, DglcellError, MissingDependencyError, shorten
-from dglcell.published.file import read_declarations
 
 MOST_MEMBERS = 10_000
 """Most members of a job array; SLURM itself takes 1,000 by default."""
@@ -164,7 +163,7 @@ ENVIRONMENT = """\
 
 
 def _script(config: Config, file: Path, command: Sequence[str], members: int = 1) -> str:
-    config, _ = with_limits(config)
+    config = with_limits(config)
     template = Template(files("dglcell.cluster").joinpath("slurm.sh").read_text(encoding="utf-8"))
     return template.substitute(
         description=" ".join((config.experiment.description or config.experiment.name).split()),
@@ -177,41 +176,11 @@ def _script(config: Config, file: Path, command: Sequence[str], members: int = 1
     )
 
 
-def with_limits(config: Config) -> tuple[Config, str | None]:
-    """Return the experiment with a time and a memory in place of `auto`: those of the records of this package.
-
-    The measurement is said in words; it is None where nothing was measured or nothing is `auto`.
-    """
-    wanted = [name for name in ("time", "memory") if getattr(config.slurm, name) == AUTO]
-    if not wanted:
-        return config, None
-    recorded = _recorded(config)
-    time, memory, why = recorded or ("24:00:00", "32G", "")
-    given = {name: of for name, of in (("time", time), ("memory", memory)) if name in wanted}
-    said = " and ".join(f"{name} {of}" for name, of in given.items())
-    return replace(config, slurm=replace(config.slurm, **given)), f"{said}: {why}" if recorded else None
-
-
-def _recorded(config: Config) -> tuple[str, str, str] | None:
-    """Return the limits of the recorded run of this package's experiment; None where it is another one.
-
-    That is where keys of cell, data, model or loss are others, or the devices.
-    """
-    took, trainer = read_declarations("dglcell.cluster", "usage.yaml").get(config.experiment.name), config.trainer
-    if took is None or took["processes"] != trainer.devices * trainer.num_nodes:
-        return None
-    packaged = load_config(PACKAGED / f"{config.experiment.name}.yaml")
-    same = all(getattr(packaged, part) == getattr(config, part) for part in ("cell", "model", "loss"))
-    same = same and packaged.data == replace(config.data, store=packaged.data.store)
-    if not same or (took["device"] == "cuda") != wants_gpus(config):
-        return None
-    seconds = took["wall_seconds"] - took["seconds"] + took["seconds"] / took["epochs"] * trainer.epochs
-    peak = took["peak_resident_bytes"] / 2**30
-    # Such a run may first compute its strains in several processes, and the recorded one ran on another machine.
-    memory = max(4, math.ceil(1.5 * peak * trainer.devices))
-    tens = math.ceil(max(1800, 4 * seconds + config.slurm.warning) / 600)
-    why = f"well above the {took['wall_seconds']:,.0f} s and {peak:.1f} GiB of the run that the documentation shows"
-    return f"{tens // 6}:{tens % 6}0:00", f"{memory}G", why
+def with_limits(config: Config) -> Config:
+    """Return the experiment with 24 hours and 32 GB in place of `auto`."""
+    given = {"time": "24:00:00", "memory": "32G"}
+    wanted = {name: of for name, of in given.items() if getattr(config.slurm, name) == AUTO}
+    return replace(config, slurm=replace(config.slurm, **wanted))
 
 
 def job_name(config: Config) -> str:

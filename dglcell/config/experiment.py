@@ -204,8 +204,8 @@ class SlurmConfig:
     partition: str | None = None  # partition of the cluster; null: the cluster's default
     account: str | None = None  # account that pays for the job, `sbatch --account`
     qos: str | None = None  # quality of service, `sbatch --qos`
-    time: Time = "auto"  # D-HH:MM:SS, HH:MM:SS or minutes; auto: more than the recorded run took
-    memory: Memory | None = "auto"  # of every node; auto: more than that run took; null: the default
+    time: Time = "auto"  # D-HH:MM:SS, HH:MM:SS or minutes; auto: 24 hours
+    memory: Memory | None = "auto"  # of every node; auto: 32G; null: the cluster's default
     cpus_per_task: Count = 4  # a task is one device
     gpu: str | None = None  # one GPU per task: a type, e.g. a100, or any; null: only if `trainer.accelerator` is gpu
     modules: list[str] = field(default_factory=list)  # modules to load before anything else

@@ -8,8 +8,8 @@
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=4
-#SBATCH --mem=4G
-#SBATCH --time=0:40:00
+#SBATCH --mem=32G
+#SBATCH --time=24:00:00
 #SBATCH --output=slurm/%x-%j.out
 #SBATCH --open-mode=append
 #SBATCH --requeue

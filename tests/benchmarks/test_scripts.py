@@ -55,7 +55,6 @@ def test_runs_become_rows_and_later_ones_take_the_place_of_earlier_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collect, "RESULTS", tmp_path)
-    monkeypatch.setattr(collect, "USAGE", tmp_path / "usage.yaml")
     earlier = [write_run(tmp_path / "a", "101-x/y", seed, 0.5 + seed / 8) for seed in (1, 0)]
     later = [write_run(tmp_path / "b", "101-x/y", 1, 0.123456789, covered=0.9)]
     for runs in (earlier, [*later, write_run(tmp_path, "quickstart", 0, None, auroc=0.75)]):
@@ -73,8 +72,6 @@ def test_runs_become_rows_and_later_ones_take_the_place_of_earlier_ones(
     assert first["command"] == "dglcell train x.yaml seed=0"
     assert (first["device"], first["training_seconds"], first["best_epoch"]) == ("cpu", "3.5", "2")
     assert second["commit"] == "1" * 12
-    usage = yaml.safe_load((tmp_path / "usage.yaml").read_text())["101-x/y"]
-    assert (usage["epochs"], usage["seconds"], usage["wall_seconds"], usage["peak_resident_bytes"]) == (2, 4, 10, 100)
 
 
 def test_cells_keep_the_density_of_published_networks() -> None:
