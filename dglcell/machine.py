@@ -170,10 +170,7 @@ def keep_freed_memory() -> bool:
     """Let glibc keep what tensors free, instead of giving it back to the system after every operator.
 
     By default each large tensor is mapped anew, and the first write to every page of it is a page fault: in dense
-    steps over a yeast-size cell that was more than half of the time.
-
-    Returns:
-        whether the C library took the advice; libraries other than glibc are left as they are.
+    steps over a yeast-size cell that was more than half of the time. Returns whether the C library took the advice.
     """
     if not sys.platform.startswith("linux") or not hasattr(library := ctypes.CDLL(None), "mallopt"):
         return False
@@ -182,11 +179,7 @@ def keep_freed_memory() -> bool:
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Return how many bytes this process can still get on a device, or None where the system does not say.
-
-    Memory of a GPU that torch keeps for later tensors counts as free. Processes of a run on one machine share its
-    memory.
-    """
+    """Return how many bytes this process can still get on a device, its share of it; None where nobody says."""
     import torch
 
     if device.type == "cuda":
@@ -209,10 +202,7 @@ def available_memory() -> int | None:
 
 
 def _group_limits(controller: str, files: Sequence[str], older: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the texts of files of each control group that limits this process, as SLURM and containers set them.
-
-    The names are ``files`` in version 2 of control groups, and ``older`` in version 1.
-    """
+    """Yield texts of each control group that limits this process; the names of files are ``older`` in version 1."""
     try:
         lines = (PROCESS / "cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -137,10 +137,7 @@ class RunDirectory:
 class EpochLog:
     """An epoch log appends epochs to ``metrics.jsonl`` and describes each in one line.
 
-    Args:
-        epochs: number of epochs of the whole training, for the line.
-        checkpoint: name of the checkpoint that is reported; its metric decides which line, the best so far, ends
-            with ``*``.
+    The line of the best epoch so far, by the metric of the checkpoint that is reported, ends with ``*``.
     """
 
     def __init__(self, path: Path, epochs: int, checkpoint: str = "best_loss") -> None:

@@ -49,11 +49,7 @@ class Sweep:
         return cls(tuple(seeds_of(seeds)) if seeds else (), keys, split_seeds)
 
     def members(self, experiment: str) -> list[list[str]]:
-        """Return the overrides of every member, the array's task 0 first.
-
-        Members with other values are other experiments: their names carry the values, so that their run directories
-        differ.
-        """
+        """Return the overrides of every member, the array's task 0 first; other values are another experiment."""
         size = math.prod(len(values) for _, values in self.values) * max(1, len(self.seeds))
         if size > MOST_MEMBERS:
             expected = f"{MOST_MEMBERS:,} or fewer"
@@ -112,8 +108,7 @@ def _split(text: str) -> list[str]:
 def render(config: Config, file: Path, overrides: Sequence[str] = (), sweep: Sweep | None = None) -> str:
     """Return a script for ``sbatch``, which runs one task per device and starts them with one ``srun``.
 
-    The overrides, which ``config`` has already, are passed on to ``dglcell train``, and ``file`` is relative to the
-    folder in which the job is submitted.
+    The overrides are those that ``config`` has, and ``file`` is relative to the folder in which the job is submitted.
     """
     members = (sweep or Sweep()).members(config.experiment.name)
     lines, last = [], shlex.join(members[0])
@@ -289,10 +284,7 @@ def try_script(script: str, folder: Path) -> str:
 
 
 def submit_script(script: str, folder: Path, logs: str, name: str, *options: str) -> str:
-    """Submit a script under a name, by which `queued` finds it, and return the job's number.
-
-    The options of ``sbatch`` override those of the script.
-    """
+    """Submit a script under a name, by which `queued` finds it, and return the job's number."""
     (folder / logs).mkdir(parents=True, exist_ok=True)  # SLURM loses the output of a job whose folder is missing
     done = _call(["sbatch", "--parsable", f"--job-name={name}", *options], folder, script)
     if done.returncode:

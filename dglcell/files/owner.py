@@ -162,10 +162,6 @@ class Lease:
     Its file is looked at and replaced under a lock of the file system, so that of several processes one takes it. Some
     network file systems have no locks: there processes that start at the same moment may all take it, and all but the
     last stop. A holder that was taken over notices that at its next write, and stops. Forked processes have no lease.
-
-    Args:
-        lock: the file of the lease.
-        guarded: the folder that only the holder may write.
     """
 
     def __init__(self, lock: Path, guarded: Path) -> None:
@@ -177,11 +173,7 @@ class Lease:
         return self._mine.mark == mark_of(os.getpid()) and path.absolute().is_relative_to(self.guarded)
 
     def acquire(self, after: str | None = None) -> Holder | None:
-        """Take the lease if nobody has it or if its holder has ended; else return the holder that keeps it.
-
-        Args:
-            after: token of a holder that is replaced even if it lives; that process then stops at its next write.
-        """
+        """Take the lease of nobody, of a holder that has ended or has the token ``after``; else return who keeps it."""
         folder, new = self.lock.parent, partial_of(self.lock)
         self._made += [path for path in (*reversed(folder.parents), folder) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)

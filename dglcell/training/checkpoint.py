@@ -145,12 +145,7 @@ def describe_run(config: Config, cell: CellGraph, split: Split, units: Mapping[s
 
 
 def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: CellGraph | None = None) -> Trained:
-    """Load the model of a run from a checkpoint.
-
-    Args:
-        checkpoint: a name of ``CHECKPOINTS``, or a path; None for the one that the run configured.
-        cell: the run's cell graph, if it is loaded already.
-    """
+    """Load the model of a run from a checkpoint: a name of ``CHECKPOINTS``, a path, or the one that is configured."""
     if not directory.path.is_dir():
         raise CheckpointError(f"run directory '{directory.path}' not found", do="give the path that `train` printed")
     path = directory.checkpoint(checkpoint or read_run_config(directory)["trainer"]["checkpoint"])
@@ -270,10 +265,7 @@ def check_continues(checkpoint: ReadCheckpoint, config: Config, cell: CellGraph,
 
 
 def refuse_changes(old: Config, config: Config, *, where: str) -> None:
-    """Refuse to continue with settings other than those a run was started with, except for ``FREE_KEYS``.
-
-    A key that the version which started the run did not have counts as its default.
-    """
+    """Refuse to continue with settings other than those a run was started with, except for ``FREE_KEYS``."""
     before, after = (_flat(as_plain_text(dataclasses.asdict(each))) for each in (old, config))
     # Where these keys are null, a run records what its strains have, and its continuation may leave them null again.
     settled = [key for key in ("model.covariates", "model.activity_curves") if after.get(key, "") is None]

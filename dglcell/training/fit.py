@@ -31,7 +31,7 @@ from dglcell.data.config import EVALUATED, PARTS, TRAIN
 from dglcell.data.datamodule import StrainDataModule
 from dglcell.data.split import Split
 from dglcell.data.table import CLASSIFICATION
-from dglcell.errors import CheckpointError, ConfigError, MissingDependencyError, StoppedError, count, listing
+from dglcell.errors import CheckpointError, ConfigError, StoppedError, count, import_optional, listing
 from dglcell.files.atomic import atomic_file
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.model import StrainModel, make_model
@@ -78,11 +78,9 @@ def tracked(config: Config) -> Iterator[Logger | None]:
     if mode == "disabled" or not is_rank_zero():
         yield None
         return
-    try:
-        import wandb
-    except ModuleNotFoundError as error:
-        do = "pip install 'dglcell[wandb]', or set `tracking.wandb: disabled`"
-        raise MissingDependencyError("`tracking.wandb` needs the package wandb", do=do) from error
+    wandb = import_optional(
+        "wandb", "`tracking.wandb`", "pip install 'dglcell[wandb]', or set `tracking.wandb: disabled`"
+    )
     logging.getLogger("wandb").setLevel(logging.WARNING)
     # Nodes of a cluster often reach no network.
     offline = mode == "offline" or (mode == "auto" and "SLURM_JOB_ID" in os.environ)

@@ -190,12 +190,7 @@ def choose(rows: Mapping[str, ResultRow | None], weight: float | None, note: str
     """Return what predicts a phenotype: the best by its score on the validation part.
 
     The test part is not used, because a choice that is made by it cannot be judged by it. Of equal ones the network is
-    taken before the baseline, and the baseline before the ensemble.
-
-    Args:
-        rows: ``NETWORK``, ``BASELINE`` and ``ENSEMBLE`` → row of each on the validation part; None where there is none.
-        weight: weight of the baseline in the ensemble.
-        note: why no ensemble is made.
+    taken before the baseline, and the baseline before the ensemble; a note says why no ensemble is made.
     """
     found = {by: row for by, row in rows.items() if row is not None}
     if NETWORK not in found or BASELINE not in found:
@@ -290,10 +285,8 @@ def score(
 ) -> Scored:
     """Return the rows of every phenotype and evaluated part, and what predicts.
 
-    Args:
-        network: name of the network.
-        predictions: part → [S, T] predictions of the network in original units; None where baselines stand alone. Its
-            lead over each baseline on the test part is among their metrics (`dglcell.metrics.ahead`).
+    The predictions of the network are in original units, [S, T]; None where baselines stand alone. Its lead over each
+    baseline on the test part is among their metrics (`dglcell.metrics.ahead`).
     """
     dataset, few = prepared.dataset, prepared.too_few_to_choose()
     strains = {part: of for part, of in strains_by_part(prepared).items() if part in prepared.evaluated}

@@ -137,10 +137,7 @@ def _build(config: Config, path: Path, command: str, *, overwrite: bool = False)
 
 
 def open_store(config: Config, command: str) -> Store:
-    """Open the store of this configuration, which the first process builds if it does not exist.
-
-    If several runs start at once, one builds the store and the others wait for it.
-    """
+    """Open the store of this configuration, which one process builds, if it does not exist, while others wait."""
     path = store_path(config)
     if not is_rank_zero():
         wait_for(path, config.trainer.timeout)
@@ -166,10 +163,7 @@ def refuse_stale(store: Store, config: Config) -> None:
 
 
 def prepare(config: Config, *, command: str, cell: CellGraph | None = None, split: Split | None = None) -> Prepared:
-    """Build or open everything that a run reads; an existing run has its cell graph and its split.
-
-    The command is recorded in a store that is built.
-    """
+    """Build or open everything that a run reads; an existing run has its cell graph and its split."""
     if split is None:  # these files are looked for before anything is built
         if config.split.path is not None and not Path(config.split.path).is_file():
             raise DataError(f"split '{config.split.path}' not found", do="check `split.path`")

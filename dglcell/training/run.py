@@ -57,9 +57,7 @@ def train(
 ) -> RunResult:
     """Train, evaluate, compare with baselines, and draw; continue where an earlier run of the same name stopped.
 
-    Args:
-        signals: signals that are already being received; None to receive them for the time of the run.
-        callbacks, loggers: those of Lightning that a caller adds to the package's own.
+    Signals may already be received. Callbacks and loggers are those of Lightning, beside the package's own.
     """
     for name, given, kind in (("callbacks", callbacks, Callback), ("logger", loggers, Logger)):
         if wrong := next((repr(one) for one in given if not isinstance(one, kind)), None):
@@ -122,10 +120,7 @@ def follow_owner(directory: RunDirectory, timeout: float, sleep: Callable[[float
 
 
 def settle_checkpoint(config: Config, prepared: Prepared) -> Config:
-    """Return the configuration, which evaluates the last epoch if the validation part is too small to choose one.
-
-    A continued run makes the same choice, because its split stays the same.
-    """
+    """Return the configuration, which evaluates the last epoch if the validation part is too small to choose one."""
     why = prepared.too_few_to_choose()
     if why is None or config.trainer.checkpoint == "last":
         return config

@@ -144,11 +144,6 @@ class StrainTask(pl.LightningModule):
 
     Labels are normalised by the training part's statistics; the loss is taken in normalised units, metrics in both.
     A step only enqueues work on the device: predictions, labels and losses stay there until the epoch ends.
-
-    Args:
-        kinds: phenotype → kind of its labels; see ``Strains.kinds``.
-        steps: number of optimiser steps of the whole training.
-        about: the facts that checkpoints record about their run, as plain containers.
     """
 
     def __init__(
@@ -158,9 +153,9 @@ class StrainTask(pl.LightningModule):
         normaliser: Normaliser,
         kinds: Mapping[str, str],
         *,
-        steps: int,
+        steps: int,  # of the optimiser in the whole training
         record: EpochLog,
-        about: dict[str, Any],
+        about: dict[str, Any],  # what checkpoints record about their run
     ) -> None:
         super().__init__()
         self.model, self.config, self.normaliser, self.kinds = model, config, normaliser, dict(kinds)
@@ -294,10 +289,7 @@ class StrainTask(pl.LightningModule):
             scheduler.step()
 
     def _measure(self, part: str, losses: Tensor | None = None) -> dict[str, float]:
-        """Return the metrics of an epoch by their names.
-
-        The losses are a row per batch, whose last column holds the numbers of labels; None for those of all batches.
-        """
+        """Return the metrics of an epoch by their names; the last column of losses holds the numbers of labels."""
         outputs, labels, of_batches = self._seen_rows(part)
         outputs_ST, labels_ST = collect_rows(outputs), collect_rows(labels)
         *totals, present = (collect_rows(of_batches) if losses is None else losses).sum(0).tolist()
