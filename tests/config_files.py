@@ -23,7 +23,6 @@ def config_of(path: Path) -> Config:
 
 
 def write(folder: Path, name: str, text: str) -> Path:
-    """Write a configuration file."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)

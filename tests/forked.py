@@ -28,16 +28,7 @@ FORKS.set_forkserver_preload(
 
 
 class Forked:
-    """A command in a process of its own, with what tests use of ``subprocess.Popen``.
-
-    It leads a group of processes, as in a terminal, and heeds Ctrl-C. Other ranks that it starts are new processes.
-
-    Args:
-        arguments: the words behind ``dglcell``.
-        environment: all variables of the process.
-        cwd: its folder; that of this process where None.
-        before: a program that runs in it before the command.
-    """
+    """A command in a process of its own, with what tests use of ``subprocess.Popen``."""
 
     def __init__(
         self, arguments: list[str], environment: Mapping[str, str], cwd: Path | None = None, before: str = ""
@@ -53,20 +44,16 @@ class Forked:
 
     @property
     def returncode(self) -> int | None:
-        """Return the exit status, negative for a signal; None while the process is there."""
         return self._process.exitcode
 
     def poll(self) -> int | None:
-        """Return ``returncode``."""
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Send a signal to the process, if it is there."""
         if self.returncode is None:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """End the process at once."""
         self.send_signal(signal.SIGKILL)
 
     def said(self) -> tuple[str, str]:

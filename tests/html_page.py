@@ -12,16 +12,12 @@ LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "sourc
 
 
 class Element(NamedTuple):
-    """An opened tag."""
-
     tag: str
     attributes: dict[str, str]
     inside: tuple[Element, ...]  #: the elements around it, the outermost first
 
 
 class Page(HTMLParser):
-    """A parsed page."""
-
     def __init__(self, path: Path) -> None:
         super().__init__(convert_charrefs=True)
         self.source = path.read_text(encoding="utf-8")
@@ -62,16 +58,11 @@ class Page(HTMLParser):
 
     @property
     def loads(self) -> list[str]:
-        """Return the addresses that a browser would load."""
         shown = [one for one in self.elements if one.attributes.get("rel") not in ("canonical", "next", "prev")]
         return [one.attributes[name] for one in shown if (name := LOADED.get(one.tag, "")) in one.attributes]
 
     def check_alone(self) -> None:
-        """It is well formed, and needs no other file.
-
-        Raises:
-            AssertionError: it is not, or does.
-        """
+        """It is well formed, and needs no other file."""
         ids = self.values("id")
         assert self.is_well_formed
         assert self.open == []

@@ -44,7 +44,6 @@ class Server(ThreadingHTTPServer):
         self.content, self.redirect = content, ""
 
     def url(self, path: str) -> str:
-        """Return the address of a path."""
         return f"http://127.0.0.1:{self.server_port}/{path}"
 
 
@@ -58,7 +57,6 @@ def running(monkeypatch: pytest.MonkeyPatch, server: ThreadingHTTPServer) -> Ite
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, content: bytes) -> Iterator[Server]:
-    """Provide a running server of a content."""
     server = Server(content)
     for _ in running(monkeypatch, server):
         yield server
@@ -72,7 +70,6 @@ class Folder(SimpleHTTPRequestHandler):
 
 
 def serve_folder(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[str]:
-    """Provide the address of a running server that has the files of a folder."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Folder, directory=str(folder)))
     for _ in running(monkeypatch, server):
         yield f"http://127.0.0.1:{server.server_port}"

@@ -50,7 +50,6 @@ def resident_cell(
 
 
 def textbook_cell(*derived: str) -> ResidentCell:
-    """Return the E. coli core cell with derived relations among genes."""
     return ResidentCell.of(build_cell(CellConfig(model="textbook", derived=list(derived))))
 
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import cobra
+import numpy as np
 
 from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS
 from dglcell.graph.cell import CellConfig
@@ -25,18 +28,7 @@ FOREIGN = "YZZ999W"
 
 
 def write_raw_folder(folder: Path, genes: Sequence[str] = GENES) -> Path:
-    """Write every file of the catalogue, but for models of other organisms.
-
-    The files whose hashes the catalogue declares are of course others: give `tiny_overrides` to a configuration that
-    reads them.
-
-    Args:
-        folder: made where it is missing.
-        genes: systematic names, four or more; those at odd positions have standard names (`standard_name`).
-
-    Returns:
-        ``folder``.
-    """
+    """Write every file of the catalogue, but for models of other organisms."""
     write_gene_sets(folder, genes)
     for version in ("9.1", "11.0", "11.5", "12.0"):
         _write(folder / f"networks/4932.protein.links.detailed.v{version}.txt.gz", string_links(genes))
@@ -83,12 +75,7 @@ def write_raw_folder(folder: Path, genes: Sequence[str] = GENES) -> Path:
 
 
 def tiny_overrides(folder: Path, cell: CellConfig) -> list[str]:
-    """Return arguments with which a configuration reads the folder's files in spite of the catalogue's hashes.
-
-    Args:
-        folder: as `write_raw_folder` wrote it.
-        cell: of the configuration.
-    """
+    """Return arguments with which a configuration reads the folder's files in spite of the catalogue's hashes."""
     overrides = [f"paths.raw={folder}"]
     if cell.model in MODELS:
         overrides.append(f"cell.model={folder / MODELS[cell.model].path}")
@@ -109,7 +96,6 @@ def tiny_overrides(folder: Path, cell: CellConfig) -> list[str]:
 
 
 def pairs(genes: Sequence[str]) -> list[tuple[str, str]]:
-    """Return each gene with the next one and the one after that."""
     return [(gene, genes[(i + step) % len(genes)]) for i, gene in enumerate(genes) for step in (1, 2)]
 
 
@@ -120,7 +106,6 @@ def standard_name(gene: str, genes: Sequence[str]) -> str:
 
 
 def name_of(gene: str, genes: Sequence[str]) -> str:
-    """Its standard name, or its systematic one."""
     return standard_name(gene, genes) or gene
 
 
@@ -240,3 +225,27 @@ def _write(path: Path, lines: Iterator[str] | Sequence[str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     content = "".join(f"{line}\n" for line in lines).encode()
     path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+
+
+@dataclass(frozen=True)
+class NamedMatrix:
+    """A square matrix whose rows and columns have the same names, as R holds it."""
+
+    scores: np.ndarray
+    names: Sequence[str]
+
+
+def write_rda(path: Path, content: dict[str, Any]) -> None:
+    """As ``save(…, file=path)`` of R writes variables; skips where nothing can write it."""
+    import rdata
+    from rdata.conversion.to_r import DEFAULT_CLASS_MAP, build_r_object
+    from rdata.parser import RObjectType
+
+    def matrix(value: NamedMatrix, converter: Any) -> Any:
+        names = np.array(value.names)
+        shape = np.array(value.scores.shape, dtype=np.int32)
+        attributes = converter.convert_to_r_attributes({"dim": shape, "dimnames": [names, names]})
+        return build_r_object(RObjectType.REAL, value=value.scores.ravel("F"), attributes=attributes)
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rdata.write_rda(path, content, constructor_dict={**DEFAULT_CLASS_MAP, NamedMatrix: matrix})

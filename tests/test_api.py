@@ -37,7 +37,6 @@ STRAINS = [["b0008", "b0114"], ["b0115"], ["b0356", "b0351", "b0116"]]
 
 @pytest.fixture(scope="module")
 def folder(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Provide a working folder whose quickstart is tiny, trained with two seeds."""
     folder = tmp_path_factory.mktemp("api")
     text = TINY.replace("name: tiny", "name: quickstart").replace("data:\n", f"data:\n  store: {tiny.store}\n")
     (folder / "conf").mkdir()
@@ -50,7 +49,6 @@ def folder(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
 
 @pytest.fixture(scope="module")
 def predictor(folder: Path) -> dglcell.Predictor:
-    """Return the model of seed 0."""
     return dglcell.load("runs/quickstart/seed-0")
 
 

@@ -145,7 +145,6 @@ class NoDefault(StrainModel):
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Provide a working folder with ``my_parts.py``."""
     (tmp_path / "my_parts.py").write_text(PARTS)
     (tmp_path / "broken_parts.py").write_text("import no_such_package\n")
     monkeypatch.chdir(tmp_path)

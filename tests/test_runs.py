@@ -36,7 +36,6 @@ FIGURES = {"train/loss": 1.0, "validation/loss": 0.5, "validation/pearson": 0.25
 
 @pytest.fixture
 def log(tmp_path: Path) -> EpochLog:
-    """Return an empty record."""
     return EpochLog(tmp_path / "metrics.jsonl", 10)
 
 

@@ -53,14 +53,12 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def surroundings(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No folder of models but that of the package."""
     monkeypatch.setenv("DGLCELL_CACHE", str(shared))
     monkeypatch.delenv(VARIABLE, raising=False)
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache."""
     monkeypatch.setenv("DGLCELL_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 

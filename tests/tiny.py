@@ -52,11 +52,9 @@ class Tiny:
         return [f"data.store={self.store}", f"paths.runs={runs}", *more]
 
     def config(self, runs: Path, *more: str) -> Config:
-        """Return the experiment as a configuration."""
         return load_config(self.file, self.overrides(runs, *more))
 
     def train(self, runs: Path, *more: str) -> RunResult:
-        """Train without table and picture, in this process."""
         return train(self.config(runs, *BARE, *more))
 
 

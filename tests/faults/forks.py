@@ -27,7 +27,6 @@ dglcell.prediction.predict.PART_STRAINS = 12
 
 
 def run(asked: dict[str, Any]) -> None:
-    """In a fork: one command; does not return."""
     status, before = 70, set(sys.modules)  # a bug, whose traceback is in the output
     try:
         output = os.open(asked["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -58,7 +57,6 @@ def learn(imports: Path) -> None:
 
 
 def serve() -> None:
-    """Answer until the input ends."""
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
         asked = json.loads(line)

@@ -34,22 +34,16 @@ class Kill:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended."""
-
     status: int  #: of the process, negative for a signal
     output: str  #: what it printed
     changes: list[str]  #: what it changed, or was about to: ``KIND BYTES PATH`` each
 
     @property
     def was_killed(self) -> bool:
-        """Return whether a signal has ended it, which it may have received."""
         return self.status < 0 or self.status > 128
 
     def kills(self) -> list[Kill]:
-        """Return every moment at which another process of this command can die with another state of the disk.
-
-        After a change is before the next one.
-        """
+        """Return every moment at which another process of this command can die with another state of the disk."""
         found = []
         for number, change in enumerate(self.changes, start=1):
             kind, size, _ = change.split(" ", 2)
@@ -67,13 +61,6 @@ class Killer:
     process: subprocess.Popen[str]  #: the interpreter
 
     def run(self, arguments: Sequence[str], root: Path, kill: Kill | None = None) -> Ended:
-        """Run a command, and return when it has ended or was killed.
-
-        Args:
-            arguments: of ``dglcell``.
-            root: changes below it are counted.
-            kill: when to kill it; never where None.
-        """
         kill = kill or Kill()
         output, log = self.folder / "output.txt", self.folder / "changes.txt"
         asked = {"arguments": list(arguments), "root": str(root), "at": kill.at, "half": kill.half}

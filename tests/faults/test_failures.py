@@ -29,7 +29,6 @@ from tests.tiny import BARE, ENDLESS, Tiny, history, process_environment
 
 
 def run_in(folder: Path) -> RunDirectory:
-    """The run directory of the tiny experiment."""
     return RunDirectory(folder / "tiny" / "seed-0")
 
 

@@ -10,34 +10,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.commands import COMMANDS, Command, write_files
-from tests.faults.contents import contents, differences, unfinished
+from tests.faults.commands import COMMANDS, Command, contents, differences, unfinished, write_files
 from tests.faults.killer import Ended, Kill, Killer, killer
 
 
 @dataclass
 class Laboratory:
-    """Where commands are killed."""
-
     killer: Killer  #: runs them
     folder: Path  #: everything lies below it, the commands' own files in ``root``, which every one of them begins anew
     outcomes: dict[str, Ended] = field(default_factory=dict)  #: of commands that were left alone, by name
 
     @property
     def root(self) -> Path:
-        """Return the folder that commands write to."""
         return self.folder / "root"
 
     def kept(self, name: str) -> Path:
-        """Return what a command has left that nobody killed."""
         return self.folder / "kept" / name
 
     def run(self, command: Command, kill: Kill | None = None) -> Ended:
-        """Run a command on what is in the root."""
         return self.killer.run(command.words(self.folder / "files", self.root), self.root, kill)
 
     def begin(self, command: Command) -> None:
-        """Put what the command begins with into the root."""
         shutil.rmtree(self.root, ignore_errors=True)
         if command.after is None:
             self.root.mkdir()
@@ -47,7 +40,6 @@ class Laboratory:
             shutil.copytree(self.kept(command.after), self.root)
 
     def undisturbed(self, command: Command) -> Ended:
-        """Return how the command ends where nobody kills it."""
         if command.name not in self.outcomes:
             self.begin(command)
             ended = self.run(command)
@@ -57,14 +49,7 @@ class Laboratory:
         return self.outcomes[command.name]
 
     def check(self, command: Command, kills: Sequence[Kill]) -> list[str]:
-        """Kill a command, and give it again.
-
-        Where a second kill leaves the same files as an earlier one, under final and temporary names, the command is
-        not given again: what it would do is known.
-
-        Returns:
-            what went wrong.
-        """
+        """Kill a command, and give it again."""
         changes = self.undisturbed(command).changes
         expected = contents(self.kept(command.name))
         wrong, known = [], set[str]()
@@ -97,7 +82,6 @@ class Laboratory:
 
 @pytest.fixture(scope="module")
 def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]:
-    """Provide one laboratory for all commands."""
     folder = tmp_path_factory.mktemp("faults")
     write_files(folder / "files", folder / "root")
     with killer(folder) as running:

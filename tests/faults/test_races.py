@@ -46,12 +46,10 @@ def running(tiny: Tiny, tmp_path: Path) -> Iterator[tuple[Forked, RunDirectory]]
 
 
 def train(tiny: Tiny, runs: Path, *options: str) -> int:
-    """``dglcell train`` in this process."""
     return main(["train", str(tiny.file), *tiny.overrides(runs, *BARE, *options)])
 
 
 def numbers(run: RunDirectory) -> list[int]:
-    """Of the epochs in the record."""
     return [row["epoch"] for row in EpochLog(run.metrics, 0).read()]
 
 

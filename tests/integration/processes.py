@@ -40,7 +40,6 @@ def heed_interrupts() -> None:
 
 
 def start(tiny: Tiny, runs: Path, *options: str, before: str = "", **environment: str) -> Forked:
-    """``dglcell train`` of the tiny experiment, after a program that runs before it in its process."""
     arguments = ["train", str(tiny.file), *tiny.overrides(runs, *BARE, *options)]
     return Forked(arguments, process_environment(**environment), before=before)
 
@@ -70,7 +69,6 @@ def wait_until(holds: Callable[[], object], process: Forked | subprocess.Popen[s
 
 
 def catches(pid: int, number: signal.Signals) -> bool:
-    """Return whether a process has a handler for a signal."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     (caught,) = (line.split()[1] for line in lines if line.startswith("SigCgt:"))
     return bool(int(caught, 16) >> (number - 1) & 1)
@@ -89,7 +87,6 @@ def other_ranks(pid: int) -> list[int]:
 
 
 def state(pid: int) -> str:
-    """Return the letter that Linux gives to the state of a process, Z where it has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -97,7 +94,6 @@ def state(pid: int) -> str:
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process is there and has not ended."""
     return state(pid) != "Z"
 
 

@@ -111,7 +111,6 @@ ALL = ("split.kind=none", "trainer.checkpoint=last")
 
 @pytest.fixture(scope="module")
 def run(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """Trained on every strain, with its report."""
     return train(tiny.config(tmp_path_factory.mktemp("all"), *ALL)).directory
 
 

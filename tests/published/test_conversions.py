@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from dglcell.published.conversions import CONVERSIONS, convert
-from tests.r_data import NamedMatrix, write_rda
+from tests.raw_files import NamedMatrix, write_rda
 
 NAN = np.nan
 MODEL_OF = '{{"reactions": [' + ", ".join(['{{"gene_reaction_rule": "{}"}}'] * 3) + "]}}"

@@ -54,7 +54,6 @@ PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10 Preempt
 
 
 def missing() -> list[str]:
-    """Programs of SLURM and munge that are not installed."""
     return [program for program in PROGRAMS if shutil.which(program, path=_path()) is None]
 
 
@@ -96,7 +95,6 @@ class LoopbackCluster:
         self._wait_until(lambda: self._call("sinfo", "-h", "-p", "main", "-o", "%T %D").strip() == f"idle {NODES}")
 
     def down(self) -> None:
-        """Stop all daemons."""
         for pid_file in sorted(self.root.glob("*.pid"), key=lambda path: path.name == "munged.pid"):
             try:
                 os.kill(int(pid_file.read_text()), signal.SIGTERM)
@@ -104,16 +102,13 @@ class LoopbackCluster:
                 continue
 
     def state(self, job: str) -> str:
-        """State of a job, e.g. ``RUNNING``."""
         return self.show(job).get("JobState", "")
 
     def show(self, job: str) -> dict[str, str]:
-        """Return what SLURM knows of a job."""
         words = self._call("scontrol", "show", "job", "--oneliner", job).split()
         return dict(word.split("=", 1) for word in words if "=" in word)
 
     def signal(self, job: str, name: str) -> None:
-        """Send a signal to the job's tasks."""
         self._call("scancel", f"--signal={name}", job)
 
     @contextmanager
@@ -128,7 +123,6 @@ class LoopbackCluster:
         self._wait_until_idle()
 
     def wait(self, job: str, *states: str, seconds: float = 240) -> str:
-        """Return when the job is in one of ``states``."""
         self._wait_until(lambda: self.state(job) in states, seconds)
         return self.state(job)
 
@@ -149,7 +143,6 @@ class LoopbackCluster:
             time.sleep(0.2)
 
     def logs(self) -> str:
-        """The end of every daemon's log, for messages."""
         return "\n".join(f"{path.name}:\n{path.read_text()[-1500:]}" for path in self.root.glob("*.log"))
 
 

@@ -35,12 +35,7 @@ def cluster() -> Iterator[LoopbackCluster]:
 
 
 def login_node(cluster: LoopbackCluster, folder: Path) -> dict[str, str]:
-    """Return a login node's environment, with `dglcell` on the path.
-
-    Args:
-        cluster: that SLURM's commands talk to.
-        folder: for the program.
-    """
+    """Return a login node's environment, with `dglcell` on the path."""
     programs = folder / "bin"
     programs.mkdir()
     script = programs / "dglcell"

@@ -25,19 +25,16 @@ def environment(cluster: LoopbackCluster, tmp_path: Path) -> dict[str, str]:
 
 
 def call(environment: dict[str, str], cwd: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run the command line."""
     command = [sys.executable, "-m", "dglcell", *map(str, arguments)]
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
 
 
 def queue(environment: dict[str, str]) -> list[str]:
-    """Names of the jobs that are queued or running."""
     command = ["squeue", "--noheader", "--format=%j"]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
 def submitted(done: subprocess.CompletedProcess[str]) -> str:
-    """Number of the job that was submitted."""
     assert done.returncode == 0, done.stderr
     return next(line.split()[1] for line in done.stdout.splitlines() if line.startswith("job "))
 
@@ -103,5 +100,4 @@ def test_a_pipeline_builds_trains_and_compares(
 
 
 def log(folder: Path) -> str:
-    """Return what the jobs of a folder printed."""
     return "\n".join(path.read_text() for path in sorted((folder / "slurm").glob("*.out")))

@@ -11,11 +11,9 @@ from dglcell.training.prepare import Prepared, prepare_run
 
 @pytest.fixture(scope="module")
 def trained(tiny_run: RunDirectory) -> Trained:
-    """Return the tiny model."""
     return load_trained(tiny_run)
 
 
 @pytest.fixture(scope="module")
 def prepared(tiny_run: RunDirectory, trained: Trained) -> Prepared:
-    """Return what it was trained on."""
     return prepare_run(trained.config, tiny_run, "tests", continued=True)

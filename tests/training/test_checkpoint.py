@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from dglcell.errors import CheckpointError
+from dglcell.data.columns import MEASURED, Column
+from dglcell.errors import CheckpointError, ConfigError
+from dglcell.models.cell_model import CellModel
+from dglcell.models.model import StrainModel
+from dglcell.models.terms.link import Link
 from dglcell.nn.config import LINKS
 from dglcell.runs import RunDirectory
 from dglcell.training.checkpoint import load_trained, read_checkpoint
+from dglcell.training.fit import make_task
+from dglcell.training.predicting import predict_strains
+from dglcell.training.prepare import Prepared, prepare
 from dglcell.training.run import train
 from tests.tiny import BARE, Tiny, history
 
@@ -45,7 +53,6 @@ def first(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 
 
 def weights(run: RunDirectory) -> dict[str, torch.Tensor]:
-    """Return the weights of the last checkpoint."""
     found: dict[str, torch.Tensor] = read_checkpoint(run.last)["state_dict"]
     return found
 
@@ -107,3 +114,91 @@ def test_what_does_not_fit_is_refused_and_leaves_no_file(
     with pytest.raises(CheckpointError, match=message):
         train(config)
     assert not RunDirectory(config.run_directory).path.exists()
+
+
+MINIMUM = "model.link=minimum"
+
+
+def link_of(model: StrainModel) -> Link:
+    assert isinstance(model, CellModel)
+    link = model.terms["link"]
+    assert isinstance(link, Link)
+    return link
+
+
+@pytest.fixture(scope="module")
+def run(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    return tiny.train(tmp_path_factory.mktemp("links"), MINIMUM, "trainer.epochs=4").directory
+
+
+@pytest.fixture(scope="module")
+def prepared(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    return prepare(tiny.config(tmp_path_factory.mktemp("prepared")), command="test")
+
+
+def test_a_checkpoint_predicts_with_the_training_strains(run: RunDirectory, prepared: Prepared) -> None:
+    trained = load_trained(run)
+    link = link_of(trained.model)
+    assert link.measured is not None
+    train = prepared.parts["train"]
+    assert link.measured.labels.equal(prepared.dataset.labels[train])
+    predicted = predict_strains(
+        trained.model, trained.normaliser, prepared.dataset, torch.arange(len(prepared.dataset)), batch_size=64
+    )
+    bound_ST = link.measured(trained.model.cell, prepared.dataset.take(train).perturbations)
+    # In original units, once: were normalisation left out or done twice, lethal strains would not come out near 0.
+    lethal = bound_ST[:, 0] == 0
+    assert lethal.any()
+    assert abs(predicted[train][lethal.numpy()]).max() < 0.01
+    assert predicted.max() < 1.14
+
+
+def test_no_label_of_another_part_is_read(tiny: Tiny, prepared: Prepared, tmp_path: Path) -> None:
+    dataset, train = prepared.dataset, prepared.parts["train"]
+
+    def only_of_training(column: Column, values: torch.Tensor) -> torch.Tensor:
+        if column.kind not in MEASURED:
+            return values
+        hidden = torch.full_like(values, 0.123)
+        hidden[train] = values[train]
+        return hidden
+
+    columns = {column: only_of_training(column, values) for column, values in dataset.columns.items()}
+    others = replace(prepared, dataset=dataset.with_(columns=columns))
+    config = tiny.config(tmp_path, MINIMUM)
+    one, other = (make_task(config, p, RunDirectory(tmp_path)).state_dict() for p in (prepared, others))
+    assert list(one) == list(other)
+    assert all(weight.equal(other[name]) for name, weight in one.items())
+
+
+def test_auto_takes_a_link_for_each_phenotype(tiny: Tiny, tmp_path: Path) -> None:
+    config = tiny.config(tmp_path, "model.link=auto", "data.phenotypes=[fitness,digenic_interaction]")
+    link = link_of(make_task(config, prepare(config, command="test"), RunDirectory(tmp_path)).model)
+    assert [LINKS[code] for code in link.codes] == ["minimum", "identity"]
+
+
+def test_links_of_a_fitness_are_refused_for_scores(tiny: Tiny, tmp_path: Path) -> None:
+    message = (
+        r"`model.link: log` is for phenotypes relative .*\n  got: +phenotype 'digenic_interaction'\n.*\n.*identity"
+    )
+    with pytest.raises(ConfigError, match=message):
+        tiny.train(tmp_path, "model.link=log", "data.phenotypes=[digenic_interaction]")
+    assert not list(tmp_path.rglob("*.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (
+            ["model.link=loog"],
+            r"`model.link` is unknown\n  got: +loog\n.*identity, log, logistic, .*minimum, bounded, auto",
+        ),
+        (
+            ["model.link=log", "data.normalise=logistic", "loss=bce"],
+            r"`data.normalise: logistic` is a link already\n  got: +`model.link: log`\n.*set `model.link: identity`",
+        ),
+    ],
+)
+def test_links_that_do_not_fit_the_rest_are_refused(tiny: Tiny, tmp_path: Path, keys: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        tiny.config(tmp_path, *keys)

@@ -29,7 +29,6 @@ def objects(path: Path) -> None:
 
 
 def bomb(path: Path) -> None:
-    """An array that says that it unpacks to two gigabytes."""
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("part.npy", bytes(100))
         file.infolist()[0].file_size = 2**31
@@ -49,8 +48,6 @@ NPZ: dict[str, Callable[[Path], object]] = {"objects": objects}
 
 
 def text_of(old: str, new: str) -> Callable[[Path], object]:
-    """Replace a text that is there."""
-
     def do(path: Path) -> None:
         assert old in path.read_text()
         path.write_text(path.read_text().replace(old, new, 1))
@@ -98,7 +95,6 @@ class Runs:
     genotypes: Path
 
     def arguments(self, verb: str, folder: Path) -> list[str]:
-        """Return a command that reads the copy below ``folder``."""
         run, output = folder / "tiny" / "seed-0", str(folder / "out.csv")
         if verb == "train":
             more = (*BARE, "split.subset=null", "trainer.epochs=3")
@@ -111,7 +107,6 @@ class Runs:
         }[verb]
 
     def use(self, verb: str, path: Path, out: Path) -> int:
-        """Return the status of a command that reads the checkpoint at ``path``, writing below ``out``."""
         if verb == "resume":
             more = (*BARE, "split.subset=null", "trainer.epochs=3", "experiment.name=other", f"resume={path}")
             return main(["train", str(self.tiny.file), *self.tiny.overrides(out, *more)])
@@ -121,7 +116,6 @@ class Runs:
 
 @pytest.fixture(scope="module")
 def runs(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """A run of two epochs on few strains, for reading only."""
     folder = tmp_path_factory.mktemp("runs")
     build_store(Store(tiny.store).read().slice(137, 437), folder / "store", command="tests")
     tiny = Tiny(tiny.file, folder / "store")
@@ -133,7 +127,6 @@ def runs(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 @pytest.fixture
 def run(runs: Runs, tmp_path: Path) -> RunDirectory:
-    """Return a copy, to be damaged."""
     run = RunDirectory(tmp_path / "tiny" / "seed-0")
     shutil.copytree(runs.directory.path, run.path, ignore=shutil.ignore_patterns("report.*"))
     return run

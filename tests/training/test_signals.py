@@ -284,7 +284,6 @@ def tensors(thing: object, where: str, seen: set[int]) -> Iterator[tuple[str, Te
 
 
 def left_behind(thing: object) -> list[str]:
-    """Return names of the tensors that are not on the `meta` device."""
     return [name for name, tensor in tensors(thing, "", set()) if tensor.device.type != "meta"]
 
 

@@ -41,7 +41,6 @@ from tests.tiny import BARE, Tiny, history
 
 
 def with_labels(tiny: Tiny, folder: Path, **phenotypes: np.ndarray) -> Tiny:
-    """Return the tiny experiment with other labels."""
     table = Store(tiny.store).read()
     columns = {name: values.astype(np.float32) for name, values in phenotypes.items()}
     build_store(changed(table, **columns), folder / "store", command="tests")
@@ -252,7 +251,6 @@ OPTIONS = (
 
 @pytest.fixture(scope="module")
 def run(screen: Tiny, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """Return a model of sickness, with baselines; for reading only."""
     return train(screen.config(tmp_path_factory.mktemp("runs"), *OPTIONS, "plot=false")).directory
 
 
@@ -340,7 +338,6 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def trained(tiny: Tiny, folder: Path, *, whole: bool) -> tuple[dict[str, Tensor], RunDirectory]:
-    """Return weights after two epochs, and where the record is."""
     config = tiny.config(folder, *BARE, "data.batch_size=20", "model.dropout=0.1")
     directory, signals = RunDirectory(config.run_directory), StopSignals(False)
     directory.checkpoints.mkdir(parents=True)

@@ -28,19 +28,16 @@ SPACE = "optimizer.lr: {low: 1.0e-4, high: 1.0e-2, log: true}\nmodel.hidden: [4,
 
 @pytest.fixture
 def space(tmp_path: Path) -> Path:
-    """Return a file with two keys."""
     path = tmp_path / "space.yaml"
     path.write_text(SPACE)
     return path
 
 
 def search(tiny: Tiny, space: Path, runs: Path, *more: str) -> Search:
-    """Of the tiny experiment, an epoch a trial."""
     return Search.of(tiny.file, tiny.overrides(runs, "trainer.epochs=1", *more), read_space(space))
 
 
 def table(folder: Path) -> list[dict[str, str]]:
-    """Return the finished trials."""
     with open(folder / "trials.csv", newline="") as file:
         return list(csv.DictReader(file))
 
