@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -76,12 +75,6 @@ def dglcell(*arguments: object, cwd: Path, **environment: str) -> subprocess.Com
     process = Forked(words, process_environment(**environment), cwd)
     said = process.communicate()
     return subprocess.CompletedProcess(words, process.returncode or 0, *said)
-
-
-def fresh_dglcell(*arguments: object, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process that has to import everything."""
-    command = [sys.executable, "-m", "dglcell", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, env=process_environment(**environment), capture_output=True, text=True)
 
 
 def process_environment(**more: str) -> dict[str, str]:

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from dglcell.cli import main
-from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.runs import RunDirectory
-from dglcell.training.checkpoint import load_trained
 from tests.config_files import refusal, write
 from tests.tiny import BARE, Tiny, history
 
@@ -47,14 +45,6 @@ def test_dango_is_trained_continued_and_used(dango: Tiny, tmp_path: Path, capsys
     with (tmp_path / "predicted.csv").open() as file:
         predicted = [row["predicted_fitness"] for row in csv.DictReader(file)]
     assert predicted[0] == predicted[1]
-
-
-def test_features_of_genes_travel_with_the_checkpoint(dango: Tiny, tmp_path: Path) -> None:
-    table = write(tmp_path, "features.csv", "gene,length\nb0008,951\nb0114,2664\nb0115,1893\n")
-    directory = dango.train(tmp_path, f"model.features.gene={table}", "trainer.epochs=1").directory
-    table.unlink()
-    trained = load_trained(directory)
-    assert trained.model(GenotypeBatch.from_lists([[0, 1]])).phenotypes.isfinite().all()
 
 
 def test_loss_and_model_that_do_not_fit_are_refused(dango: Tiny) -> None:

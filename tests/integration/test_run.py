@@ -16,7 +16,6 @@ from dglcell.data.split import Split
 from dglcell.errors import ConfigError
 from dglcell.files.atomic import write_json
 from dglcell.graph.cell import read_cell
-from dglcell.metrics import format_metric
 from dglcell.report.comparison import find_runs, format_runs, write_comparison
 from dglcell.report.page import NO_TEST_PART
 from dglcell.runs import RunDirectory
@@ -82,14 +81,6 @@ def test_everything_needed_is_written_before_the_first_step(
     monkeypatch.setattr(StrainTask, "training_step", spy)
     train(config)
     assert seen == [[True] * 4] * 4
-
-
-def test_evaluate_prints_the_same_table(tiny_run: RunDirectory, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["evaluate", str(tiny_run.path)]) == 0
-    printed = capsys.readouterr().out
-    rows = json.loads(tiny_run.results.read_text())["rows"]
-    assert format_metric("mse", rows[0]["metrics"]["mse"]) in printed
-    assert main(["evaluate", str(tiny_run.path), "--checkpoint", "last"]) == 0
 
 
 def test_golden_losses(tiny: Tiny, tmp_path: Path, pytestconfig: pytest.Config) -> None:

@@ -126,10 +126,6 @@ class LoopbackCluster:
         self._wait_until(lambda: self.state(job) in states, seconds)
         return self.state(job)
 
-    def submit(self, *arguments: str, cwd: Path) -> str:
-        """``sbatch --parsable``; returns the job's number."""
-        return self._call("sbatch", "--parsable", *arguments, cwd=cwd).strip()
-
     def _call(self, *command: str, cwd: Path | None = None) -> str:
         environment = {**os.environ, **self.environment}
         done = subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True)

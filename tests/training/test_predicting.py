@@ -27,7 +27,6 @@ from dglcell.data.columns import COVARIATE, Column
 from dglcell.data.strains import Strains
 from dglcell.errors import CheckpointError, ConfigError
 from dglcell.metrics import ResultRow
-from dglcell.models.config import HeteroCellConfig
 from dglcell.report.run_files import read_predictions, read_run
 from dglcell.runs import RunDirectory
 from dglcell.training import evaluate as evaluate_module
@@ -305,24 +304,6 @@ def test_predictions_are_written_in_blocks_without_a_seam(
     assert rows == list(csv.DictReader((tmp_path / "whole.csv").open()))
 
 
-def test_written_predictions_name_genes_and_leave_missing_labels_empty(prepared: Prepared, tmp_path: Path) -> None:
-    strains = prepared.parts["validation"][:3]
-    labels = prepared.dataset.labels.clone()
-    prepared.dataset.labels[strains[1]] = torch.nan
-    try:
-        predicted = np.array([[30012.346], [2.0], [-0.1]], np.float32)
-        write_predictions(tmp_path / "x.csv", prepared, strains, predicted, predicted)
-    finally:
-        prepared.dataset.labels.copy_(labels)
-    rows = list(csv.DictReader((tmp_path / "x.csv").open()))
-    assert [row["predicted_fitness"] for row in rows] == ["30012.346", "2", "-0.1"]
-    assert rows[1]["measured_fitness"] == ""
-    assert float(rows[0]["measured_fitness"]) == pytest.approx(float(labels[strains[0], 0]), rel=1e-5)
-    offsets, names = prepared.dataset.offsets, prepared.cell.genes.names
-    genes = prepared.dataset.targets[offsets[strains[2]] : offsets[strains[2] + 1]]
-    assert rows[2]["genes"] == ";".join(names[g] for g in genes.tolist())
-
-
 def test_baselines_alone_are_those_beside_a_run(tiny_run: RunDirectory, tiny: Tiny, tmp_path: Path) -> None:
     prepared = prepare_run(load_trained(tiny_run).config, tiny_run, "tests", continued=True)
     rows, baselines = evaluate_baselines(tiny.config(tmp_path / "runs"), command="dglcell baselines tiny.yaml")
@@ -371,20 +352,15 @@ def test_it_is_the_same_experiment_without_rounds_and_with_more_epochs(tiny: Tin
     assert (ablation.model.layers, ablation.trainer.epochs, ablation.trainer.checkpoint) == (0, 16, "best_loss")
     assert (ablation.split, ablation.data, ablation.seed) == (config.split, config.data, config.seed)
     assert without_messages(config, 3).trainer.epochs == 3
-
-
-def test_it_has_no_messages_of_other_kinds_either(tmp_path: Path) -> None:
-    file = Path(__file__).parents[2] / "conf" / "106-ecoli-core" / "gene_disjoint.yaml"
-    config = load_config(file, [f"paths.runs={tmp_path}"])
-    assert config.cell.lose_blocked
-    assert config.model.layers > 0
-    ablation = without_messages(config)
-    assert isinstance(ablation.model, HeteroCellConfig)
-    assert (ablation.cell.lose_blocked, ablation.model.layers) == (False, 0)
+    blocked = load_config(Path(__file__).parents[2] / "conf" / "106-ecoli-core" / "gene_disjoint.yaml")
+    assert (blocked.cell.lose_blocked, without_messages(blocked).cell.lose_blocked) == (True, False)
 
 
 def test_its_rows_stand_among_the_baselines(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = tiny.train(tmp_path).directory
+    train_both = ["train", str(tiny.file), "--without-messages", "3", *tiny.overrides(tmp_path, *BARE)]
+    assert main(train_both) == 0
+    assert capsys.readouterr().out.count(" without messages ") == 1, "of the test part"
+    run = RunDirectory(tmp_path / "tiny" / "seed-0")
     arguments = ["baselines", str(tiny.file), *tiny.overrides(tmp_path, *BARE), "--without-messages", "--epochs", "3"]
     assert main(arguments) == 0
     assert "without messages" in capsys.readouterr().out
@@ -443,21 +419,6 @@ def test_an_ablation_that_cannot_be_is_refused_before_the_training(
     assert main([verb, str(tiny.file), *overrides, *more]) == 2
     assert re.search(refusal, capsys.readouterr().err)
     assert not (tmp_path / "tiny").exists()
-
-
-def test_train_shows_ablations_beside_the_model(
-    tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    overrides = tiny.overrides(tmp_path, *BARE, "trainer.epochs=1")
-    arguments = ["train", str(tiny.file), "--without-messages", "1", *overrides]
-    for _ in range(2):  # finished runs are not trained again
-        assert main(arguments) == 0
-        said = capsys.readouterr().out
-        assert said.count(" without messages ") == 1, "of the test part"
-        assert said.count("intervals for 90 % hold") == 1, "those of what predicts"
-    assert "is predicted by" not in caplog.text, "there was nothing to choose from"
-    rows = json.loads((tmp_path / "tiny" / "seed-0" / "results.json").read_text())["rows"]
-    assert [row["part"] for row in rows if row["model"] == "without messages"] == ["validation", "test"]
 
 
 @pytest.mark.parametrize(
