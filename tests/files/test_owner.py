@@ -227,18 +227,6 @@ def test_processes_that_were_started_together_have_the_same_owner(lock: Path, mo
         assert "(SLURM job 7)" in str(holder)
 
 
-@pytest.mark.parametrize(
-    ("launch", "here", "restarted"),
-    [("12 0", "12 1", True), ("12", "12 1", True), ("12 - - -", "12 2 - -", True), ("12 1", "12 1", False),
-     ("12 2", "12 1", False), ("13 0", "12 1", False), ("- -", "- 1", False)],
-)  # fmt: skip
-def test_a_job_that_slurm_started_again_is_told_from_others(
-    launch: str, here: str, restarted: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(owner, "_launch", lambda: here)
-    assert Holder("", "0-7-0", "n1", launch, "y").restarted() == restarted
-
-
 def test_signals_are_left_to_the_first_thread(lock: Path) -> None:
     lease = lease_of(lock)
     before = {task.name for task in Path("/proc/self/task").iterdir()}
