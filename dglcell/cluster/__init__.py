@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from dglcell.checks import HIDDEN, check_one_line
 from dglcell.config.experiment import ANY, AUTO, Config
@@ -173,7 +174,7 @@ def _script(config: Config, file: Path, command: Sequence[str], members: int = 1
 
 def with_limits(config: Config) -> Config:
     """Return the experiment with 24 hours and 32 GB in place of `auto`."""
-    given = {"time": "24:00:00", "memory": "32G"}
+    given: dict[str, Any] = {"time": "24:00:00", "memory": "32G"}
     wanted = {name: of for name, of in given.items() if getattr(config.slurm, name) == AUTO}
     return replace(config, slurm=replace(config.slurm, **wanted))
 

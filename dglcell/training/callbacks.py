@@ -242,13 +242,3 @@ class Preemption(Callback):
         done = 0 if progress["is_last_batch"] else int(progress["current"]["processed"])
         data: StrainDataModule = trainer.datamodule  # type: ignore[attr-defined]
         data.first_batch = done
-
-
-def leave_signals_alone(trainer: pl.Trainer) -> None:
-    """Keep Lightning from handling signals of its own.
-
-    Its handlers save, requeue and broadcast within the handler. With several ranks the host waits for the device before
-    every batch, to ask whether one of them was called.
-    """
-    trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
-    trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]

@@ -29,6 +29,7 @@ from dglcell.config.experiment import Config
 from dglcell.config.read import without_secrets
 from dglcell.data.config import EVALUATED, PARTS, TRAIN
 from dglcell.data.datamodule import StrainDataModule
+from dglcell.data.dataset import Normaliser
 from dglcell.data.split import Split
 from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import CheckpointError, ConfigError, StoppedError, count, import_optional, listing
@@ -40,7 +41,7 @@ from dglcell.optimizers import count_steps
 from dglcell.report.run_files import read_run_config
 from dglcell.runs import CHECKPOINTS, EpochLog, RunDirectory
 from dglcell.trained_models import find_run
-from dglcell.training.callbacks import CheckpointFiles, Preemption, launched, leave_group, leave_signals_alone
+from dglcell.training.callbacks import CheckpointFiles, Preemption, launched, leave_group
 from dglcell.training.checkpoint import MODEL, ReadCheckpoint, describe_run, refuse
 from dglcell.training.prepare import Prepared
 from dglcell.training.signals import StopSignals, is_rank_zero
@@ -151,7 +152,10 @@ def make_trainer(config: Config, directory: RunDirectory, callbacks: Sequence[Ca
         except (ValueError, pl.utilities.exceptions.MisconfigurationException) as error:
             what = "`trainer` asks for something this machine or Lightning does not have"
             raise ConfigError(what, got=error, do="see `dglcell doctor`") from error
-    leave_signals_alone(trainer)
+    # Lightning's own handlers of signals save, requeue and broadcast within the handler, and with several ranks the
+    # host waits for the device before every batch, to ask whether one of them was called.
+    trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
+    trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
     return trainer
 
 
@@ -259,7 +263,8 @@ def make_task(
     torch.manual_seed(config.seed)
     model = make_model(config.model, ResidentCell.of(prepared.cell), len(dataset.phenotypes), prepared.features)
     config.loss.check_phenotypes(tuple(dataset.phenotypes))
-    normaliser = prepared.normaliser(config.data.normalise)
+    train = dataset.labels[prepared.parts["train"]]
+    normaliser = Normaliser.fit(train, tuple(dataset.phenotypes), config.data.normalise)
     if checkpoint is None:
         strains = dataset.take(prepared.parts["train"])
         columns = zip(dataset.kinds, strains.labels.unbind(1), strict=True)

@@ -94,28 +94,21 @@ def strains_by_part(prepared: Prepared) -> dict[str, Strains]:
     return {name: everything.take(numbers.numpy()) for name, numbers in prepared.parts.items()}
 
 
-def problems(prepared: Prepared) -> dict[str, Problem]:
-    """Return phenotype → what its baselines are fitted to; all strains are in memory."""
-    dataset, strains = prepared.dataset, strains_by_part(prepared)
-    reactions = Reactions(prepared.cell) if CATALYSES in prepared.cell.relations else None
-    similarity = functools.cache(lambda: gene_similarity(prepared.cell, strains["train"].targets))
-    train, validation = strains["train"], strains["validation"]
-    how: dict[str, Any] = {"similarity": similarity, "most_deletions": dataset.max_deletions, "reactions": reactions}
-    return {
-        name: Problem(train, validation, train.phenotypes[name], validation.phenotypes[name], **how)
-        for name in dataset.phenotypes
-    }
-
-
 def fit_baselines(prepared: Prepared) -> Baselines:
     """Fit all baselines that apply to the training part, for every phenotype; none where every strain trains."""
     models, left_out = {}, {}
-    for phenotype, problem in problems(prepared).items() if prepared.evaluated else ():
-        strains = count(int(np.isfinite(problem.y_train).sum()), "strain")
-        log.info("fitting baselines of %s to %s", phenotype, strains)
-        left_out[phenotype] = left_out_baselines(problem)
-        models[phenotype] = fit_families(problem)
-        log.debug("fitted: %s", "; ".join(in_words(name, model) for name, model in models[phenotype].items()))
+    strains = strains_by_part(prepared)
+    train, validation = strains["train"], strains["validation"]
+    reactions = Reactions(prepared.cell) if CATALYSES in prepared.cell.relations else None
+    similarity = functools.cache(lambda: gene_similarity(prepared.cell, train.targets))
+    how: dict[str, Any] = {"most_deletions": prepared.dataset.max_deletions, "reactions": reactions}
+    for name in prepared.dataset.phenotypes if prepared.evaluated else ():
+        labels = train.phenotypes[name], validation.phenotypes[name]
+        problem = Problem(train, validation, *labels, similarity=similarity, **how)
+        log.info("fitting baselines of %s to %s", name, count(int(np.isfinite(problem.y_train).sum()), "strain"))
+        left_out[name] = left_out_baselines(problem)
+        models[name] = fit_families(problem)
+        log.debug("fitted: %s", "; ".join(in_words(of, model) for of, model in models[name].items()))
     return Baselines(models, left_out)
 
 
