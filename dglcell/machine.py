@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from dglcell.errors import ConfigError, MissingDependencyError
@@ -232,16 +233,9 @@ def resident_peak() -> int:
     return _kilobytes(PROCESS / "status", "VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-@dataclass
-class Peak:
-    """A peak is the largest rise of memory in bytes."""
-
-    bytes: int = 0
-
-
 @contextmanager
-def measured_memory(device: str) -> Iterator[Peak]:
-    """Measure the rise of memory inside the context: of the resident set, or of the GPU's allocations.
+def measured_memory(device: str) -> Iterator[SimpleNamespace]:
+    """Measure the rise of memory inside the context in ``bytes``: of the resident set, or of the GPU's allocations.
 
     The kernel's high-water mark is set back first. Where that is not possible the mark of the whole life of the process
     is used, which is an upper bound.
@@ -249,7 +243,7 @@ def measured_memory(device: str) -> Iterator[Peak]:
     import torch
 
     gc.collect()
-    peak, cuda = Peak(), torch.device(device).type == "cuda"
+    peak, cuda = SimpleNamespace(bytes=0), torch.device(device).type == "cuda"
     if cuda:
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)

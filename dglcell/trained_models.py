@@ -30,11 +30,8 @@ from dglcell.runs import RunDirectory
 
 log = logging.getLogger("dglcell")
 
-PACKAGED = Path(__file__).parent / "trained"
-"""This folder has the models of this package."""
-
-VARIABLE = "DGLCELL_MODELS"
-"""This variable names a folder with more models, e.g. those of a laboratory. They come before those of the package."""
+PACKAGED = Path(__file__).parent / "trained"  # models of this package
+VARIABLE = "DGLCELL_MODELS"  # names a folder with more models, e.g. those of a laboratory
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 FILE = re.compile(r"(checkpoints/|cell/)?[A-Za-z0-9]\w*\.(ckpt|csv|json|jsonl|npz|yaml)")

@@ -21,8 +21,7 @@ from dglcell.config.experiment import ANY, AUTO, Config
 from dglcell.config.read import hide_override
 from dglcell.errors import ConfigError, DglcellError, MissingDependencyError, shorten
 
-MOST_MEMBERS = 10_000
-"""Most members of a job array; SLURM itself takes 1,000 by default."""
+MOST_MEMBERS = 10_000  # of a job array; SLURM itself takes 1,000 by default
 
 
 @dataclass(frozen=True)
@@ -72,13 +71,12 @@ def seeds_of(text: str) -> list[int]:
     """Return the seeds of a list such as ``0-4`` or ``0,3,7``."""
     seeds: list[int] = []
     for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        ends = [first, last] if dash else [first, first]
-        numbers = [int(end) for end in ends if re.fullmatch("[0-9]{1,10}", end)]
-        if len(numbers) < 2 or not numbers[0] <= numbers[1] < numbers[0] + MOST_MEMBERS:
+        found = re.fullmatch(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", part.strip())
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        if not first <= last < first + MOST_MEMBERS:
             do = f"a job array has at most {MOST_MEMBERS:,} members"
             raise ConfigError("`--seeds` is no list of seeds", got=text, expected="e.g. 0-4 or 0,3,7", do=do)
-        seeds += range(numbers[0], numbers[1] + 1)
+        seeds += range(first, last + 1)
     if len(set(seeds)) < len(seeds):
         raise ConfigError("`--seeds` names a seed twice", got=text, do="name each seed once")
     return seeds
@@ -268,11 +266,11 @@ def launcher(config: Config) -> str:
 
 # SLURM's commands: what is queued under the name of a script is not submitted again.
 
+# With these texts they say that the controller is not there, or that they cannot find it.
 NO_ANSWER = (
     *("ontact slurm controller", "onnection refused", "onnection timed out", "timed out on send/recv"),
     *("onfiguration source", "Unable to process configuration", "rotocol authentication", "o route to host"),
 )
-"""With these texts SLURM's commands say that the controller is not there, or that they cannot find it."""
 
 
 def try_script(script: str, folder: Path) -> str:

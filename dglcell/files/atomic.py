@@ -28,17 +28,12 @@ if TYPE_CHECKING:
 
 RAW_VARIABLE = "DGLCELL_RAW"
 
-DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError)
-"""Reading a file that is cut off or is not text raises these errors."""
+DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError)  # of a file that is cut off or is not text
 
+# No line of a text table contains these: control characters, and line ends of old systems in its middle.
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]|\r(?!\n|$)")
-"""No line of a text table contains these: control characters, and line ends of old systems in its middle."""
-
-UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-"""A text in UTF-16 begins with one of these."""
-
-MOST_COLUMNS = 16_384
-"""A table has at most as many columns as spreadsheets have. Reading more takes minutes, and none would be asked for."""
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # with one of these such a text begins
+MOST_COLUMNS = 16_384  # as spreadsheets have; reading more takes minutes, and none would be asked for
 
 
 def sha256_file(path: Path) -> str:

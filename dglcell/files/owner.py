@@ -87,8 +87,7 @@ def abandoned(target: Path, *, alone: bool = False) -> list[Path]:
 
 # The right to write, which only one process has at a time.
 
-LEASE_SECONDS, RENEW_SECONDS = 180.0, 20.0
-"""A lease runs out if it is not renewed for the first; its holder renews it after the second."""
+LEASE_SECONDS, RENEW_SECONDS = 180.0, 20.0  # after which a lease runs out, and after which its holder renews it
 
 
 def _launch() -> str:

@@ -177,13 +177,10 @@ class Preemption(Callback):
         # Lightning sets this when an epoch starts, and not where one is continued.
         if self.accumulation is not None:
             trainer.accumulate_grad_batches = self.accumulation.get_accumulate_grad_batches(trainer.current_epoch)
-        self._stop_between_epochs()
+        self.on_train_epoch_start(trainer, module)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Stop if a rank was told to since the last step."""
-        self._stop_between_epochs()
-
-    def _stop_between_epochs(self) -> None:
         (number,) = self._hosts.largest([self.signals.number])
         if number:
             raise StoppedError(number)

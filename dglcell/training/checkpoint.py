@@ -32,8 +32,7 @@ log = logging.getLogger("dglcell")
 
 SCHEMA_VERSION = 2
 
-MODEL = "model."
-"""The names of weights begin with this text."""
+MODEL = "model."  # with which names of weights begin
 
 
 class ReadCheckpoint:

@@ -44,8 +44,7 @@ from dglcell.uncertainty import OF_CLASSES, OF_INTERVALS, Calibration
 
 log = logging.getLogger("dglcell")
 
-ABLATION, WITHOUT_MESSAGES = "-without-messages", "without messages"
-"""The name of the ablation's experiment ends in the first, and tables give the second name to its model."""
+ABLATION, WITHOUT_MESSAGES = "-without-messages", "without messages"  # end of its experiment's name; its model's name
 
 
 def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[ResultRow]:

@@ -140,8 +140,7 @@ def kept_baselines(directory: RunDirectory, cell: CellGraph) -> Baselines:
 
 
 NETWORK, BASELINE, ENSEMBLE, BEST = "network", "baseline", "ensemble", "best"
-WAYS = (BEST, NETWORK, BASELINE, ENSEMBLE)
-"""What may be asked to predict."""
+WAYS = (BEST, NETWORK, BASELINE, ENSEMBLE)  # what may be asked to predict
 
 
 @dataclass(frozen=True)
@@ -303,7 +302,7 @@ def score(
             of_baselines = [
                 row.with_metrics(leads.get(row.model, {})) if row.part == "test" else row for row in of_baselines
             ]
-        best = best_row(_on_validation(of_baselines), HEADLINE[kind])
+        best = best_row([row for row in of_baselines if row.part == "validation"], HEADLINE[kind])
         weight, of_ensemble = None, list[ResultRow]()
         if best is not None and few is None:
             weight = ensemble_weight(own["validation"], predicted[best.model]["validation"], labels["validation"])
@@ -311,7 +310,7 @@ def score(
             of_ensemble = rows(ensemble_name(best.model, weight), predicted=both)
         unscored = "no baseline has a score on the validation part" if predicted else "no baselines were fitted"
         note = unscored if best is None else "too few for an ensemble" if few else ""
-        first, third = (next(iter(_on_validation(of)), None) for of in (of_network, of_ensemble))
+        first, third = (next((row for row in of if row.part == "validation"), None) for of in (of_network, of_ensemble))
         choice = choose({NETWORK: first, BASELINE: best, ENSEMBLE: third}, weight, note)
         if share := choice.weight_of(choice.by):
             for part, values_S in own.items():
@@ -319,7 +318,3 @@ def score(
         found.rows += [*of_network, *of_ensemble, *of_baselines]
         found.choices[name] = choice
     return found
-
-
-def _on_validation(rows: list[ResultRow]) -> list[ResultRow]:
-    return [row for row in rows if row.part == "validation"]

@@ -243,8 +243,7 @@ def split_parts(split: Split, dataset: Strains) -> dict[str, Tensor]:
     return parts
 
 
-MOST_STRAINS = 200_000
-"""More strains are not looked at beforehand, which would take minutes; their reactions are found step by step."""
+MOST_STRAINS = 200_000  # more are not looked at beforehand, which would take minutes, but step by step
 
 
 def with_blocked(dataset: Strains, cell: CellGraph, config: Config) -> Strains:

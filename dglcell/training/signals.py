@@ -44,8 +44,7 @@ def wait_for(path: Path, timeout: float) -> None:
 
 SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
 
-PARENT = "DGLCELL_PARENT"
-"""This variable is set in processes that another process of the run has started, through Lightning's launcher."""
+PARENT = "DGLCELL_PARENT"  # set in processes that another one of the run has started, through Lightning's launcher
 
 
 class StopSignals:

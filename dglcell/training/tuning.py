@@ -28,9 +28,9 @@ log = logging.getLogger("dglcell")
 BARE = ("plot=false", "baselines=false")  # of trials
 TABLE, BEST = "trials.csv", "best.yaml"
 
+# Dotted keys → the values among which a search chooses: a list of them, or a number from ``low`` to ``high``, both
+# included, which is whole if both ends are; with ``log`` it is drawn evenly on a logarithmic scale.
 Space = Mapping[str, list[Any] | dict[str, Any]]
-"""A space maps dotted keys to the values among which a search chooses: a list of them, or a number from ``low`` to
-``high``, both included, which is whole if both ends are; with ``log`` it is drawn evenly on a logarithmic scale."""
 
 
 def read_space(path: Path) -> Space:
