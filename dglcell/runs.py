@@ -210,23 +210,18 @@ def environment(command: str) -> dict[str, Any]:
     """Return the versions of everything that affects a run, as plain containers."""
     import torch  # here, so that a configuration is read without it
 
+    kind = platform.system(), platform.machine(), "".join(platform.libc_ver())  # which decide what is installed
     packages = ("torch", "dgl", "pytorch-lightning", "numpy", "scipy", "omegaconf", "lmdb", "cobra", "wandb")
     return {
         "dglcell": dglcell.__version__,
         "command": command,
         "python": platform.python_version(),
-        "platform": machine_kind(),
+        "platform": "-".join(filter(None, kind)),
         "packages": {name: version_of(name) for name in packages},
         "git": git_state(Path(dglcell.__file__).parent),
         "threads": torch.get_num_threads(),
         "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] or ["cpu"],
     }
-
-
-def machine_kind() -> str:
-    """Return the system, architecture and C library, which decide what is installed: ``Linux-x86_64-glibc2.36``."""
-    parts = platform.system(), platform.machine(), "".join(platform.libc_ver())
-    return "-".join(part for part in parts if part)
 
 
 def version_of(package: str) -> str | None:

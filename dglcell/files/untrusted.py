@@ -25,8 +25,8 @@ class UnreadableError(ValueError):
         self.got, self.expected = got, expected
 
 
+# A packed array is refused that unpacks to more bytes than the first, and to more times its own than the second.
 BOMB_BYTES, BOMB_RATIO = 1 << 30, 100
-"""A packed array is refused that unpacks to more bytes than the first, and to more times its own than the second."""
 
 
 def parse_json(content: str | bytes) -> Any:
@@ -81,9 +81,7 @@ Whole = Annotated[int, Field(ge=0, lt=1 << 63)]
 Number = Annotated[float, AfterValidator(_not_infinite)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
-Fields = Mapping[str, Any]
-"""Dotted path of a field → type of its value; the empty path is that of the whole content."""
-
+Fields = Mapping[str, Any]  # dotted path of a field → type of its value; the empty path is that of the whole content
 _adapter = functools.cache(TypeAdapter[Any])
 
 
@@ -100,9 +98,8 @@ def check_fields(content: Any, fields: Fields) -> None:
         except ValidationError as error:
             fault, expected = error.errors()[0]["input"], error.errors()[0]["msg"].removeprefix("Input should be ")
             text = repr(fault) if isinstance(fault, bool | int | float | str | None) else f"a {type(fault).__name__}"
-            raise UnreadableError(
-                f"`{path or '(the file)'}` is wrong", text[:60] + "…" * (len(text) > 60), expected
-            ) from error
+            got = text[:60] + "…" * (len(text) > 60)
+            raise UnreadableError(f"`{path or '(the file)'}` is wrong", got, expected) from error
 
 
 def damaged(path: Path, reason: Exception | str, error: type[DglcellError], *, expected: str, do: str) -> DglcellError:

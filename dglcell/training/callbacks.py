@@ -57,9 +57,6 @@ class CheckpointFiles(CheckpointIO):
         Path(path).unlink(missing_ok=True)
 
 
-# The processes of a run.
-
-
 def is_distributed() -> bool:
     """Return whether this process is in a group, perhaps of itself alone."""
     return dist.is_available() and dist.is_initialized()

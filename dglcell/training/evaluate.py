@@ -113,15 +113,10 @@ def evaluate_parts(
     if "validation" not in found.chosen:
         return found, None
     strains = {part: dataset.take(prepared.parts[part]) for part in ("train", *found.chosen)}
-    calibration = Calibration.of_run(
-        strains["validation"].numpy(),
-        torch.bincount(strains["train"].targets.long(), minlength=len(dataset.names)).numpy(),
-        found.chosen["validation"],
-        dataset.kinds,
-        trained.path.name,
-        trained.epoch,
-        constant=prepared.split.kind in ALIKE_EVERYWHERE,
-    )
+    counts_N = torch.bincount(strains["train"].targets.long(), minlength=len(dataset.names)).numpy()
+    constant, of_run = prepared.split.kind in ALIKE_EVERYWHERE, (dataset.kinds, trained.path.name, trained.epoch)
+    validation = strains["validation"].numpy(), counts_N, found.chosen["validation"]
+    calibration = Calibration.of_run(*validation, *of_run, constant=constant)
     if "test" in found.chosen:
         coverage = calibration.measure(strains["test"].numpy(), found.chosen["test"])
         by = {(phenotype, choice.name, "test"): coverage[phenotype] for phenotype, choice in found.choices.items()}
@@ -150,16 +145,9 @@ def evaluate_baselines(
     with threads(config.trainer.given_threads):
         baselines = fit_baselines(prepared)
         rows = score(prepared, baselines).rows + ablation_rows(config.run_directory, prepared.split.sha256)
-    about = {
-        "command": command,
-        "split": prepared.split.meta,
-        "hashes": prepared.hashes,
-        "rows": rows_as_json(rows),
-        "left_out": baselines.left_out,
-    }
-    path = output or config.run_directory.parent / "baselines.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, about)
+    about = {"command": command, "split": prepared.split.meta, "hashes": prepared.hashes}
+    found = {"rows": rows_as_json(rows), "left_out": baselines.left_out}
+    write_json(output or config.run_directory.parent / "baselines.json", about | found)
     return rows, baselines
 
 
