@@ -32,42 +32,26 @@ def write_raw_folder(folder: Path, genes: Sequence[str] = GENES) -> Path:
     write_gene_sets(folder, genes)
     for version in ("9.1", "11.0", "11.5", "12.0"):
         _write(folder / f"networks/4932.protein.links.detailed.v{version}.txt.gz", string_links(genes))
-    for name, lines in (
-        (
-            "string12_0_physical",
-            _table(
-                ["protein1", "protein2", "combined_score"],
-                ([f"4932.{a}", f"4932.{b}", "999"] for a, b in pairs(genes)),
-                " ",
-            ),
+    both = pairs(genes)
+    of_string = ([f"4932.{a}", f"4932.{b}", "999"] for a, b in both)
+    tables = {
+        "string12_0_physical": _table(["protein1", "protein2", "combined_score"], of_string, " "),
+        "string11_5_high_confidence": _table(
+            ["orf_a", "orf_b", *STRING_CHANNELS], ([*pair, *"123456"] for pair in both)
         ),
-        (
-            "string11_5_high_confidence",
-            _table(["orf_a", "orf_b", *STRING_CHANNELS], ([a, b, *"123456"] for a, b in pairs(genes))),
-        ),
-        ("sgd_physical", sgd_interactions(genes)),
-        ("sgd_regulatory", sgd_regulation(genes)),
-        ("tflink", tflink(genes)),
-        ("yeastract", _table(["tf", "target"], pairs(genes))),
-        ("cyc2008_complexes", cyc2008(genes)),
-        ("go_slim_sgd", go_slim(genes)),
-        ("kuzmin2018_interactions", _table(["gene_a", "gene_b"], pairs(genes))),
-        *(
-            (name, _table(["orf_a", "orf_b"], pairs(genes)))
-            for name in (
-                "biogrid_physical_3_4_156",
-                "pan2006_interactions",
-                "sgd2007_negative_interactions",
-                "sgd2007_rescues",
-            )
-        ),
-        ("ecoli_k12_neighbours", _table(["gene_a", "gene_b", "places"], ([a, b, "1"] for a, b in pairs(genes)))),
-        ("ecoli_k12_families", _table(["gene", "family"], ([gene, str(i // 3)] for i, gene in enumerate(genes)))),
-        (
-            "tong2004_interactions",
-            _table(["query", "array", "interact"], ([a, b, i] for a, b in pairs(genes) for i in ("0", "1"))),
-        ),
-    ):
+        "sgd_physical": sgd_interactions(genes),
+        "sgd_regulatory": sgd_regulation(genes),
+        "tflink": tflink(genes),
+        "yeastract": _table(["tf", "target"], both),
+        "cyc2008_complexes": cyc2008(genes),
+        "go_slim_sgd": go_slim(genes),
+        "kuzmin2018_interactions": _table(["gene_a", "gene_b"], both),
+        "ecoli_k12_neighbours": _table(["gene_a", "gene_b", "places"], ([*pair, "1"] for pair in both)),
+        "ecoli_k12_families": _table(["gene", "family"], ([gene, str(i // 3)] for i, gene in enumerate(genes))),
+        "tong2004_interactions": _table(["query", "array", "interact"], ([*p, i] for p in both for i in "01")),
+    }
+    plain = ("biogrid_physical_3_4_156", "pan2006_interactions", "sgd2007_negative_interactions", "sgd2007_rescues")
+    for name, lines in (tables | {name: _table(["orf_a", "orf_b"], both) for name in plain}).items():
         _write(folder / NETWORKS[name].file.path, lines)
     for name in ("yeast-GEM_9.0.2", "iMM904"):
         write_model(folder / MODELS[name].path, genes)
