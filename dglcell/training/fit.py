@@ -29,7 +29,6 @@ from dglcell.config.experiment import Config
 from dglcell.config.read import without_secrets
 from dglcell.data.config import EVALUATED, PARTS, TRAIN
 from dglcell.data.datamodule import StrainDataModule
-from dglcell.data.dataset import Normaliser
 from dglcell.data.split import Split
 from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import CheckpointError, ConfigError, StoppedError, count, import_optional, listing
@@ -263,8 +262,7 @@ def make_task(
     torch.manual_seed(config.seed)
     model = make_model(config.model, ResidentCell.of(prepared.cell), len(dataset.phenotypes), prepared.features)
     config.loss.check_phenotypes(tuple(dataset.phenotypes))
-    train = dataset.labels[prepared.parts["train"]]
-    normaliser = Normaliser.fit(train, tuple(dataset.phenotypes), config.data.normalise)
+    normaliser = prepared.normaliser(config.data.normalise)
     if checkpoint is None:
         strains = dataset.take(prepared.parts["train"])
         columns = zip(dataset.kinds, strains.labels.unbind(1), strict=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 from dglcell.config.experiment import Config
 from dglcell.data.columns import BLOCKED, COVARIATE, MEDIUM, Column
 from dglcell.data.config import EVALUATED, PARTS
-from dglcell.data.dataset import strains_of_cell
+from dglcell.data.dataset import Normaliser, strains_of_cell
 from dglcell.data.sources import Computed, cache_folder, load_source, source_files
 from dglcell.data.sources.source import Work
 from dglcell.data.split import Split, make_split
@@ -82,6 +82,10 @@ class Prepared:
             new = " that training never deletes" if all_new else ""
             return f"a choice needs 30 genes{new}, and the validation part has {genes}"
         return None
+
+    def normaliser(self, kind: str) -> Normaliser:
+        """Return the statistics of the training labels."""
+        return Normaliser.fit(self.dataset.labels[self.parts["train"]], tuple(self.dataset.phenotypes), kind)
 
 
 def settle_what_models_see(config: Config, prepared: Prepared) -> Config:
