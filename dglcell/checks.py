@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin,
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.errors import ConfigError, closest, did_you_mean, word_of_today
+from dglcell.errors import ConfigError, closest, did_you_mean
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
@@ -59,9 +59,6 @@ def check_values(value: Any, key: str = "") -> None:
 
     The latter are control characters, numbers that need more than 32 bits (seeds have their own limit), and lists with
     an item twice or with an empty name.
-
-    Raises:
-        ConfigError: naming the key; ``key`` is the dotted path of the section.
     """
     read_section(type(value), value, key)
     _check_plain(asdict(value), key)
@@ -79,9 +76,6 @@ def read_section(kind: Any, content: Any, key: str = "", where: str = "", explai
         key: dotted path of the section, for the message.
         where: the file that has the section, for the message.
         explain: returns what to do about an unknown key, or None where the closest one is a better advice.
-
-    Raises:
-        ConfigError: a key is unknown, or a value has another type or breaks a rule of its type.
     """
     from pydantic import ValidationError
 
@@ -107,7 +101,7 @@ def _refusal(error: ValidationError, hint: Any, key: str, where: str, explain: E
     for part in first["loc"][1:]:
         unknown = part not in known and not isinstance(known, defaultdict)
         if unknown and first["type"] == "unexpected_keyword_argument":
-            near, before = closest(word_of_today(str(part)), known), f"{key}.".lstrip(".")
+            near, before = closest(part, known), f"{key}.".lstrip(".")
             do = explain(f"{before}{part}", value) if explain else None
             do = do or (f"did you mean `{before}{near[0]}`?" if near else None)
             expected = f"among {', '.join(known)}" if known else "none"
@@ -173,9 +167,6 @@ def check_choice(
     """Refuse a value that is none of a closed list, in which None is null.
 
     ``otherwise`` is what to do where no known value is close, and ``show`` returns how the message shows a value.
-
-    Raises:
-        ConfigError: the message names the key and close values.
     """
     if value not in (known := list(known)):
         names = ["null" if one is None else show(one) for one in known if one != ""]
@@ -188,9 +179,6 @@ def check_one_line(text: str, key: str) -> None:
 
     Values reach job scripts, paths, file names and messages to other programs, where a line break would begin a new
     command.
-
-    Raises:
-        ConfigError: naming the key.
     """
     allowed = "\n\r\t" if key == MANY_LINES else "\t" if text == "\t" else ""  # a tab may separate columns
     if any(unicodedata.category(letter) in LINE_ENDS and letter not in allowed for letter in text):

@@ -7,7 +7,6 @@ line prints these without a traceback and exits with their status; any other exc
 from __future__ import annotations
 
 import difflib
-import functools
 import importlib
 from collections.abc import Container, Iterable, Sequence
 from typing import Any
@@ -23,12 +22,9 @@ class DglcellError(Exception):
         got: the offending value.
         expected: what would have been accepted.
         do: the command, key or edit that fixes it.
-
-    Attributes:
-        status: exit status of the command line.
     """
 
-    status = 2
+    status = 2  # exit status of the command line
 
     def __init__(self, what: str, *, got: object = None, expected: object = None, do: str | None = None) -> None:
         lines = [shorten(what)]
@@ -118,15 +114,6 @@ def closest(name: object, known: Iterable[str]) -> list[str]:
     """Return at most three known names that are close to a name, the closest first, whatever the case of letters."""
     spelled = {one.lower(): one for one in known}
     return [spelled[one] for one in difflib.get_close_matches(str(name).lower(), spelled, n=3)]
-
-
-RENAMED = {"strengths": "activities", "strength": "activity", "condition": "covariate", "null_models": "baselines"}
-RENAMED |= {"--control": "--without-messages"}
-
-
-def word_of_today(key: str) -> str:
-    """Return what a key or option is called since version 1.0, where it was called otherwise before."""
-    return functools.reduce(lambda text, words: text.replace(*words), RENAMED.items(), key)
 
 
 def did_you_mean(name: object, known: Iterable[str], otherwise: str | None = None) -> str | None:

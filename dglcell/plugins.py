@@ -97,9 +97,6 @@ def find_class(slot: str, name: str) -> Any:
 
     Returns:
         The class; None where ``name`` is neither.
-
-    Raises:
-        ConfigError: the class cannot be imported, or lacks something that the message names.
     """
     about, target = SLOTS[slot], name
     if ":" not in name:

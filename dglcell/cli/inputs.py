@@ -122,8 +122,8 @@ def data_fetch(options: argparse.Namespace) -> None:
     """Download published files into the raw folder, and check them.
 
     --all downloads everything that an experiment reads: screens, networks, gene sets, models. A file is kept only if it
-    is complete, with the right size and hash; one that exists is only checked. If no hash is published, that of the
-    first download is recorded, and later downloads must have the same one.
+    is complete, with the right size and hash; one that exists is only checked. If no hash is published, the file's own
+    is printed.
 
       dglcell data fetch --all conf/101-collins2007/set_operator_random.yaml
       dglcell data fetch kuzmin2018 genes/essential_genes_reference.txt.gz

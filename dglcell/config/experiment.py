@@ -261,12 +261,7 @@ class Config:
     plot_points: Count = 10_000  # most points in one picture, chosen at random
 
     def validate(self) -> None:
-        """Check every section, then the sections against each other.
-
-        Raises:
-            ConfigError: naming the key.
-            GraphError: a network's name cannot name a relation.
-        """
+        """Check every section, then the sections against each other."""
         check_values(self)
         for section in vars(self).values():
             if hasattr(section, "validate"):

@@ -19,11 +19,7 @@ from dglcell.published.file import FILES, PublishedFile, download_size, format_h
 
 
 def needs(config: Config) -> list[PublishedFile]:
-    """Return the published files that an experiment reads, each once, without the user's own.
-
-    Raises:
-        ConfigError: the experiment names a network or a table that does not exist.
-    """
+    """Return the published files that an experiment reads, each once, without the user's own."""
     cell, source, fba = config.cell, config.data.source, config.data.fba
     models = [cell.model, source.insilico.model if source.name == "insilico" else None, fba.model if fba else None]
     found = [MODELS[model] for model in models if model in MODELS]
@@ -42,11 +38,7 @@ def needs(config: Config) -> list[PublishedFile]:
 
 
 def named(name: str) -> list[PublishedFile]:
-    """Return the files of a laboratory screen, or the published file of a path in the raw folder.
-
-    Raises:
-        ConfigError: neither a screen nor a file is called so.
-    """
+    """Return the files of a laboratory screen, or the published file of a path in the raw folder."""
     if name in LABORATORIES:
         return _once(LABORATORIES[name].files)
     known = published()
@@ -59,9 +51,7 @@ def named(name: str) -> list[PublishedFile]:
 
 def published() -> dict[str, PublishedFile]:
     """Return path in the raw folder → published file; tables of screens come with their copies."""
-    networks, gene_sets = ([entry.file for entry in kind.values()] for kind in (NETWORKS, GENE_SETS))
-    screens = [file for screen in LABORATORIES.values() for file in screen.files]
-    return FILES | {file.path: file for file in (*networks, *gene_sets, *MODELS.values(), *screens)}
+    return FILES | {file.path: file for screen in LABORATORIES.values() for file in screen.files}
 
 
 def fetch_all(wanted: Sequence[PublishedFile], folder: Path) -> Iterator[str]:
@@ -69,9 +59,6 @@ def fetch_all(wanted: Sequence[PublishedFile], folder: Path) -> Iterator[str]:
 
     Yields:
         A line of text about each file that is there.
-
-    Raises:
-        DataError: some files failed. Each reason is printed to standard error at once.
     """
     failed = []
     for file in wanted:

@@ -21,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dglcell.checks import HIDDEN, check_one_line, read_section
 from dglcell.config.experiment import KINDS, Config
-from dglcell.errors import ConfigError, did_you_mean, listing, word_of_today
+from dglcell.errors import ConfigError, did_you_mean, listing
 from dglcell.losses.config import LossConfig
 from dglcell.models.config import MODELS, ModelConfig
 from dglcell.plugins import FOLDER, FORM, NOWHERE, NotImportedError, find_class, installed_names, looking_in
@@ -91,9 +91,6 @@ def experiment_file(name: str | Path) -> Path:
     Args:
         name: its path; or its name, without ``.yaml``, in the working folder, in the folder ``conf`` or among the
             experiments of this package.
-
-    Raises:
-        ConfigError: there is no such file; the message suggests close names.
     """
     path = Path(name)
     expected = "a YAML file, or the name of one of this package's experiments"
@@ -130,11 +127,7 @@ def named_experiments() -> dict[str, str]:
 
 
 def _with_sections(content: DictConfig, overrides: Sequence[str], where: str) -> list[str]:
-    """Put the section before the keys of overrides that name none, and that only one section has.
-
-    Raises:
-        ConfigError: no section has the key, or several have it.
-    """
+    """Put the section before the keys of overrides that name none, and that only one section has."""
     top = [field.name for field in dataclasses.fields(Config)]
     keys = [override.partition("=")[0] if "=" in override else "" for override in overrides]
     short = {key for key in keys if key and "." not in key and key not in top}
@@ -151,18 +144,14 @@ def _with_sections(content: DictConfig, overrides: Sequence[str], where: str) ->
             raise ConfigError(f"key `{key}` is in several sections", got=", ".join(full), do=f"e.g. `{full[0]}=…`")
         if not full:
             names = {*top, *itertools.chain.from_iterable(known.values())}
-            do = did_you_mean(word_of_today(key), names, "`dglcell config show` prints all keys")
+            do = did_you_mean(key, names, "`dglcell config show` prints all keys")
             raise ConfigError(f"{where}: unknown key `{key}`", do=do)
         found.append(f"{full[0]}{override.removeprefix(key)}")
     return found
 
 
 def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: str) -> Config:
-    """Turn merged YAML into a ``Config``, without the checks between keys.
-
-    Raises:
-        ConfigError: as for ``load_config``.
-    """
+    """Turn merged YAML into a ``Config``, without the checks between keys."""
     try:
         merged = _merge(where, content, *[_parse_override(override) for override in overrides])
         plain = OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)
@@ -189,11 +178,7 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
 
 
 def parse_inputs(recorded: DictConfig, *, where: str) -> Config:
-    """Turn what a run recorded of its cell, data and paths into a ``Config``; no class of its model is imported.
-
-    Raises:
-        ConfigError: as for ``load_config``.
-    """
+    """Turn what a run recorded of its cell, data and paths into a ``Config``; no class of its model is imported."""
     sections = [name for name in ("cell", "data", "paths") if name in recorded]
     return parse_config(OmegaConf.masked_copy(recorded, sections), where=where)
 
@@ -385,11 +370,7 @@ def as_plain_text(value: Any) -> Any:
 
 
 def read_yaml(path: Path) -> DictConfig:
-    """Read one YAML file, without the files that it extends.
-
-    Raises:
-        ConfigError: the file is not YAML, or no mapping.
-    """
+    """Read one YAML file, without the files that it extends."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
@@ -401,11 +382,7 @@ def read_yaml(path: Path) -> DictConfig:
 
 
 def parse_yaml(text: str, *, where: str) -> DictConfig:
-    """Parse a YAML text that is a mapping.
-
-    Raises:
-        ConfigError: the text is not YAML, or no mapping.
-    """
+    """Parse a YAML text that is a mapping."""
     try:
         content = OmegaConf.load(io.StringIO(check_yaml(text)))
     except (yaml.YAMLError, OmegaConfBaseException, OSError, ValueError, RecursionError) as error:
@@ -417,11 +394,7 @@ def parse_yaml(text: str, *, where: str) -> DictConfig:
 
 
 def check_yaml(text: str) -> str:
-    """Return YAML with quotes around times like 2:00:00, which YAML would take for the number 7200.
-
-    Raises:
-        yaml.YAMLError: the text is nested too deep to be read.
-    """
+    """Return YAML with quotes around times like 2:00:00, which YAML would take for the number 7200."""
     depth, times, sixtieths = 0, [0], re.compile(r"[-+]?[0-9][0-9_]*(:[0-9]{1,2})+(\.[0-9_]*)?")
     for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
         if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and sixtieths.fullmatch(event.value):

@@ -18,7 +18,6 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -27,19 +26,18 @@ from urllib.parse import urljoin, urlsplit
 import yaml
 
 from dglcell.errors import DataError, listing
-from dglcell.files.atomic import DAMAGE, RAW_VARIABLE, atomic_file, find_raw, raw_folder, sha256_file, write_json
-from dglcell.files.untrusted import Sha256, read_fields
+from dglcell.files.atomic import DAMAGE, RAW_VARIABLE, atomic_file, find_raw, raw_folder, sha256_file
 
 if TYPE_CHECKING:
     from requests import Response
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("dglcell")
 
 ARCHIVES, ORIGINALS = "archives", "originals"
 """These folders of the raw folder keep archives of which one file is used, and files from which tables are made."""
 
-DECLARED, FIRST_USE, UNCHECKED = "declared", "first use", "nothing to compare with"
-"""A file is known to be right by its declared hash, by the hash of its first download, or not at all."""
+DECLARED, UNCHECKED = "declared", "nothing to compare with"
+"""A file is known to be right by its declared hash, or not at all."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class Found:
     file: PublishedFile  #: the file's description
     path: Path  #: where it is
     sha256: str  #: hash of its bytes as published
-    trust: str  #: `DECLARED`, `FIRST_USE` or `UNCHECKED`
+    trust: str  #: `DECLARED` or `UNCHECKED`
     downloaded: bool = False  #: whether it was not here before
 
     def provenance(self) -> dict[str, Any]:
@@ -77,9 +75,7 @@ class PublishedFile:
     path: str  #: absolute, or relative to the working or the raw folder; with ``/`` between folders
     #: where it can be downloaded, tried in this order; none where only a copy by hand will do
     urls: tuple[str, ...] = ()
-    #: hash of its bytes. None where the publisher states none: the hash of the first download is then recorded beside
-    #: the file, and every later one has to agree with it (trust on first use).
-    sha256: str | None = None
+    sha256: str | None = None  #: hash of its bytes; None where the publisher states none
     size: int | None = None  #: in bytes, where it is known
     #: sha256 of what a gzip file holds that is packed here: a file with this content is right, whatever its bytes,
     #: which depend on the zlib that packed it
@@ -126,16 +122,12 @@ class PublishedFile:
         return self._locate(raw) is not None
 
     def find(self, raw: str | Path | None = None) -> Found:
-        """Return where the file is, once its hash agrees with the one that is declared, or recorded of its download.
-
-        Args:
-            raw: the raw folder; see `find_raw`.
+        """Return where the file is, once its hash agrees with the one that is declared.
 
         Raises:
             DataError: it is not there, and the message says where it can be had; or it is another file, or cut off.
         """
-        here = self._locate(raw)
-        if here is not None:
+        if (here := self._locate(raw)) is not None:
             return here[0].check(here[1])
         if not self.addresses:
             find_raw(self.path, raw)  # says where it looked
@@ -151,11 +143,7 @@ class PublishedFile:
         )
 
     def check(self, path: Path) -> Found:
-        """Compare a file that is here with what is declared, or recorded of its download.
-
-        Raises:
-            DataError: it is another file, or cut off.
-        """
+        """Compare a file that is here with what is declared."""
         source = f" from {self.urls[0]}" if self.urls else ""
         return self._compare(path, path, f"remove it, and fetch it again{source}")
 
@@ -164,9 +152,6 @@ class PublishedFile:
 
         A file that its publisher packs with gzip stays packed. Of an archive only the one file is unpacked; the archive
         stays in `ARCHIVES`.
-
-        Args:
-            folder: the raw folder; made where it is missing.
 
         Raises:
             DataError: it cannot be downloaded, has no secure address, or is not the file it should be.
@@ -178,7 +163,7 @@ class PublishedFile:
             return self._make(self.made, folder)
         if self.member:
             with open_member(self.downloads[0].fetch(folder).path, self.member) as content:
-                return self._keep(folder, self.member, self.urls[0], lambda to: _copy(content, to))
+                return self._keep(folder, self.member, self.urls[0], partial(_copy, content))
         error: DataError | None = None
         for source, url in ((file, url) for file in (self, *self.copies) for url in file.urls):
             if error is not None:
@@ -220,50 +205,36 @@ class PublishedFile:
             do = f"download it again from {url}" if url else "correct the declared hash"
             found = replace(self._compare(to, target, do), downloaded=True)
             if url and found.trust == UNCHECKED:
-                now = datetime.now(UTC).isoformat(timespec="seconds")
-                write_json(record_path(target), {"url": url, "sha256": found.sha256, "fetched": now})
-                log.warning("%s: nobody states its hash; that of this download is recorded beside it", self.path)
-                found = replace(found, trust=FIRST_USE)
+                log.warning("%s: nobody states its hash; it is sha256 %s", self.path, found.sha256)
         return found
 
     def _compare(self, at: Path, target: Path, do: str) -> Found:
         """Compare the bytes at ``at``, which are ``target`` or will become it."""
-        sha256 = found = sha256_file(at)
-        expected, trust, what = self.sha256, DECLARED, f"'{target}' is not the file it should be"
-        size = f", {self.size:,} bytes" if self.size else ""
-        if expected is not None and target.name == f"{self.name}.gz":  # a packed copy
-            sha256 = found = _content_sha256(at, target)
-            size = ""
-        elif self.content not in (None, sha256) and sha256 != expected:
-            found, expected, size = _content_sha256(at, target), self.content, ""
-        elif expected is None:
-            record = read_record(target)
-            expected, trust = (record["sha256"], FIRST_USE) if record else (sha256, UNCHECKED)
-            if record:
-                what = f"'{target}' is not the file that was fetched on {record['fetched']}"
-                do += f"; if the publisher has replaced the file and you accept it, remove '{record_path(target)}'"
+        sha256, expected, size = (
+            sha256_file(at),
+            self.content or self.sha256,
+            f", {self.size:,} bytes" if self.size else "",
+        )
+        if expected is None or sha256 == self.sha256:
+            return Found(self, target, sha256, UNCHECKED if expected is None else DECLARED)
+        found = sha256
+        if self.content or target.name == f"{self.name}.gz":  # packed here
+            found, size = _content_sha256(at, target), ""
         if found != expected:
-            got = f"sha256 {found}, {at.stat().st_size:,} bytes"
-            raise DataError(what, got=got, expected=f"sha256 {expected}{size}", do=do)
-        return Found(self, target, sha256, trust)
+            got, expected = f"sha256 {found}, {at.stat().st_size:,} bytes", f"sha256 {expected}{size}"
+            raise DataError(f"'{target}' is not the file it should be", got=got, expected=expected, do=do)
+        return Found(self, target, sha256 if self.content else found, DECLARED)
 
 
 # Downloads over the network, from secure addresses, with errors that say what to do instead.
 
 
-TIMEOUTS = (20.0, 60.0)
-"""Seconds for a connection, and for its next bytes."""
-
-WAITS = (1.0, 5.0)
-"""Seconds after which a download that broke off is tried again."""
+TIMEOUTS = (20.0, 60.0)  # seconds for a connection, and for its next bytes
+WAITS = (1.0, 5.0)  # seconds after which a download that broke off is tried again
 
 
 def check_address(url: str) -> None:
-    """Refuse an address from which anyone on the way could send another file, and text that is not an address.
-
-    Raises:
-        DataError: it is neither https nor an address of this machine.
-    """
+    """Refuse an address from which anyone on the way could send another file, and text that is not an address."""
     address = urlsplit(url)
     if address.scheme not in ("https", "http") or not address.hostname:
         raise DataError("this is no address to download from", got=url, expected="https://…")
@@ -279,9 +250,6 @@ def download(url: str, target: Path, to: Path) -> None:
         url: the address.
         target: where the file is going to be, for messages.
         to: where the bytes go. (A temporary file of pooch's own would stay there after a kill.)
-
-    Raises:
-        DataError: the address is not secure, or does not give a file.
     """
     import pooch
     import requests
@@ -314,7 +282,6 @@ def download(url: str, target: Path, to: Path) -> None:
 
 
 def _content_sha256(at: Path, target: Path) -> str:
-    """Return the sha256 of a gzip file's content."""
     try:
         with gzip.open(at) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -322,32 +289,9 @@ def _content_sha256(at: Path, target: Path) -> str:
         raise DataError(f"'{target}' is not a whole gzip file", got=str(error), do="copy it again") from error
 
 
-def record_path(path: Path) -> Path:
-    """Return the path of the record of the first download at ``path``."""
-    return path.with_name(path.name + ".fetched.json")
-
-
-def read_record(path: Path) -> dict[str, str] | None:
-    """Read url, sha256 and time of the first download at ``path``; None where there is no record of it.
-
-    Raises:
-        DataError: it cannot be read.
-    """
-    record = record_path(path)
-    if not record.is_file():
-        return None
-    do = "remove it; the hash of the next download will be recorded anew"
-    fields = {"url": str, "sha256": Sha256, "fetched": str}
-    return read_fields(record, fields, DataError, expected="the record of a download", do=do)
-
-
 @contextmanager
 def open_member(archive: Path, name: str) -> Iterator[IO[bytes]]:
-    """Open a file inside a zip or tar archive, whatever folder of the archive it is in.
-
-    Raises:
-        DataError: the archive is damaged, or does not hold one such file.
-    """
+    """Open a file inside a zip or tar archive, whatever folder of the archive it is in."""
 
     def only(names: list[str]) -> str:
         found = [path for path in names if path.rpartition("/")[2] == name]
@@ -383,8 +327,7 @@ def download_size(files: Iterable[PublishedFile]) -> int:
 
 def format_hash(sha256: str, trust: str, digits: int = 64) -> str:
     """Format a hash and what it was compared with."""
-    words = {DECLARED: "as declared", FIRST_USE: "as recorded when it was downloaded"}
-    return f"sha256 {sha256[:digits]} ({words.get(trust, trust)})"
+    return f"sha256 {sha256[:digits]} ({'as declared' if trust == DECLARED else trust})"
 
 
 def read_declarations(package: str, name: str) -> dict[str, Any]:
@@ -404,9 +347,9 @@ def _declared() -> dict[str, PublishedFile]:
     declared = read_declarations("dglcell.published", "files.yaml")
     files: dict[str, PublishedFile] = {}
     for path, fields in sorted(declared.items(), key=lambda entry: "part" in entry[1]):  # a part comes before its whole
-        made = fields.pop("made", None)
-        if made is not None:
-            fields["made"] = Recipe(**{**made, "originals": tuple(_original(**one) for one in made["originals"])})
+        if (made := fields.get("made")) is not None:
+            originals = tuple(_original(**one) for one in made["originals"])
+            fields["made"] = Recipe(**{**made, "originals": originals})
         if "part" in fields:
             fields["part"] = files[fields["part"]]
         files[path] = PublishedFile(path, tuple(fields.pop("urls", ())), **fields)

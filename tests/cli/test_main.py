@@ -206,7 +206,7 @@ def test_shells_and_machines_of_every_kind_will_do(
             ["predict", "run", "--condition", "medium=a"],
             "unrecognized arguments: --condition medium=a; did you mean '--covariate'?",
         ),
-        (["train", "x", "--control", "1"], "unrecognized arguments: --control 1; did you mean '--without-messages'?"),
+        (["train", "x", "--without-mesages", "1"], "--without-mesages 1; did you mean '--without-messages'?"),
         (["doctor", "--nothing"], "unrecognized arguments: --nothing\n"),
         (["-q", "doctor"], "unrecognized arguments: -q; give it after the verb"),
         (["--verbose", "doctor"], "unrecognized arguments: --verbose; give it after the verb"),

@@ -272,7 +272,7 @@ NOBODY_STATES_A_HASH = (
     *("genes/SGD_features.tab", "networks/TFLink_Saccharomyces_cerevisiae_interactions_All_simpleFormat_v1.0.tsv"),
     *(f"networks/4932.protein.links.detailed.v{version}.txt.gz" for version in ("9.1", "11.0", "11.5", "12.0")),
 )
-"""The hash of the first download of these files is recorded."""
+"""These files have no hash."""
 
 
 @pytest.mark.parametrize("path", FILES)

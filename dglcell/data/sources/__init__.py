@@ -74,11 +74,7 @@ class PartConfig:
     phenotypes: dict[str, str] = field(default_factory=dict)
 
     def validate(self, where: str) -> None:
-        """Check the options of the source, in the section ``where``.
-
-        Raises:
-            ConfigError: the source is unknown, or an option is wrong.
-        """
+        """Check the options of the source, in the section ``where``."""
         if self.name == CSV:
             self.csv.validate(f"{where}.csv")
         elif self.name in LABORATORIES:
@@ -100,11 +96,7 @@ class UnionConfig:
     parts: list[PartConfig] = field(default_factory=list)  # the sources, in order
 
     def validate(self) -> None:
-        """Check the parts, each as if it were alone.
-
-        Raises:
-            ConfigError: there are fewer than two parts, or an option of one is wrong.
-        """
+        """Check the parts, each as if it were alone."""
         key = "data.source.union"
         check_values(self, key)
         if len(self.parts) < 2:
@@ -127,11 +119,7 @@ class SourceConfig:
     options: dict[str, Any] | None = None  # options of a class of your own
 
     def validate(self) -> None:
-        """Check the options of the chosen source.
-
-        Raises:
-            ConfigError: the source is unknown or one of its options is wrong.
-        """
+        """Check the options of the chosen source."""
         if (own := self.own()) is not None:
             own.config.validate()
         elif self.options is not None:
@@ -157,11 +145,7 @@ class SourceConfig:
         return [PartConfig(self.name, self.csv, self.laboratory)] if is_one else []
 
     def own(self) -> Source | None:
-        """Make the source, where it is a class of the user's own.
-
-        Raises:
-            ConfigError: the source is unknown, or the class or an option is wrong.
-        """
+        """Make the source, where it is a class of the user's own."""
         known = (*SECTIONS, *LABORATORIES)
         if self.name in known:
             return None

@@ -86,11 +86,7 @@ class CsvConfig:
         return bool(self.covariates or self.by_medium or self.guides)
 
     def validate(self, where: str = "data.source.csv") -> None:
-        """Check the keys against each other.
-
-        Raises:
-            ConfigError: a key of the section ``where`` is missing or wrong.
-        """
+        """Check the keys against each other."""
         check_values(self, where)
         for key, is_there, example in (
             ("path", self.path, "strains.csv"),
@@ -168,11 +164,7 @@ class InSilicoConfig:
     media: MediaChanges = field(default_factory=dict)
 
     def validate(self) -> None:
-        """Check the keys against each other.
-
-        Raises:
-            ConfigError: a key is wrong.
-        """
+        """Check the keys against each other."""
         check_values(self, "data.source.insilico")
         if not self.singles and self.pairs == self.triples == "none":
             raise ConfigError(

@@ -38,10 +38,6 @@ def measure_csv(config: CsvConfig, raw: str | None = None) -> Strains:
     Args:
         config: file, columns and policies.
         raw: folder for relative paths.
-
-    Raises:
-        ConfigError: a key is wrong.
-        DataError: the file or one of its rows is unusable; the message names the line.
     """
     path = find_raw(config.path, raw)
     aliases, named_in = named_aliases(config.aliases, raw)
@@ -67,9 +63,6 @@ def measure_rows(rows: Rows, config: CsvConfig, provenance: Provenance, aliases:
         config: columns and policies; its ``path`` is not read again.
         provenance: completed with counts.
         aliases: other names of genes.
-
-    Raises:
-        DataError: rows are unusable; the message names their lines, for each kind of mistake.
     """
     found = find_measured(rows, config, aliases or AliasTable())
     if found.issues:
@@ -84,9 +77,6 @@ def find_measured(rows: Rows, config: CsvConfig, aliases: AliasTable, genes: Voc
     Args:
         rows, config, aliases: as for `measure_rows`.
         genes: the genes of a cell graph, with their other names; those of ``aliases`` where None.
-
-    Raises:
-        DataError: a column is missing, or no row is measured.
     """
     read = len(rows)
     for column, value in config.where.items():
@@ -213,9 +203,6 @@ def guide_covariates(config: GuideConfig, rows: Rows, known: Sequence[str] = ())
 
     Returns:
         ``site`` → [S] names with sequences, ``mismatch_20`` … ``mismatch_1`` → [S] 0 or 1, and maybe ``distance``.
-
-    Raises:
-        DataError: a sequence has other letters or another length than the others, or a distance is no number.
     """
     sites = [" ".join(filter(None, map(str.strip, row))) or NO_SITE for row in rows.frame[config.site].to_numpy()]
     upper = rows.frame[config.sequence].str.strip().str.upper().tolist()
@@ -319,9 +306,6 @@ def joined(parts: Sequence[Strains]) -> Strains:
     """Join the strains of ``parts``, one part after the other, with genes and categories matched by name.
 
     Values are NaN where a part lacks a column.
-
-    Raises:
-        DataError: a part lacks a covariate of another part.
     """
     parts = _with_the_same_categories(parts)
     names = tuple(dict.fromkeys(chain.from_iterable(part.names for part in parts)))
@@ -366,9 +350,6 @@ def merge_replicates(rows: Strains) -> Strains:
 
     A strain of several rows has their mean, the standard deviation over them (n − 1), their number, and no p-value,
     since p-values of replicates do not average. Strains keep the order and gene order of their first row.
-
-    Raises:
-        DataError: there are no rows.
     """
     if not len(rows):
         raise DataError(f"'{rows.provenance.source}': no strain is left", do="loosen its filters")

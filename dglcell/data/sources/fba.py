@@ -52,11 +52,7 @@ class FluxProblem:
 
     @classmethod
     def of(cls, model: Model, tolerance: float) -> FluxProblem:
-        """Read the problem of a cobra model.
-
-        Raises:
-            DataError: the model minimises, has no linear objective, or has constraints beyond its mass balances.
-        """
+        """Read the problem of a cobra model."""
         if model.objective.direction != "max" or not model.objective.expression.is_polynomial():
             got = f"{model.objective.direction} {model.objective.expression}"
             what = "flux balance analysis: the model does not maximise a linear objective"
@@ -93,11 +89,7 @@ class Solution(NamedTuple):
 
 
 class FluxSolver:
-    """Run GLPK with the wild type's problem and basis.
-
-    Raises:
-        DataError: the wild type has no optimum.
-    """
+    """Run GLPK with the wild type's problem and basis."""
 
     def __init__(self, problem: FluxProblem) -> None:
         glpk.glp_term_out(glpk.GLP_OFF)
@@ -280,9 +272,6 @@ def solve_all(
         strains: what each changes.
         processes: how many; 0 for as many as there are CPUs.
         take: called with every solution.
-
-    Raises:
-        DataError: another process has died.
     """
     processes = processes or cpu_count()
     probe = PROBE if processes > 1 else len(strains)

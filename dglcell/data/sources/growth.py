@@ -272,13 +272,7 @@ class FbaGrowth(Simulator):
         return [locate_model(str(self.config.model), raw)]
 
     def compute(self, strains: Strains, work: Work) -> NDArray[np.float32]:
-        """Return the growth of each strain, [S].
-
-        Raises:
-            GraphError: the metabolic model is not here, or cannot be read.
-            ConfigError: a medium does not fit the model.
-            DataError: a strain has a medium that is not described, or the wild type has no optimum in one.
-        """
+        """Return the growth of each strain, [S]."""
         model, rules, problem = self._read = self._read or self._model(work.raw)
         lower_ME, medium_S, exchanges = self._media(strains, model)
         gene_of, growth_S = _genes(rules, model, strains), np.zeros(len(strains), np.float32)

@@ -52,9 +52,6 @@ def gene_sets(genes: int, size: int, amount: str, rng: np.random.Generator, *, k
 
     Returns:
         [S, size] ascending rows in lexicographic order.
-
-    Raises:
-        ConfigError: more sets than there are, or too many to hold.
     """
     total = math.comb(genes, size)
     count = int({"all": total, "none": 0}.get(amount, amount))
@@ -115,11 +112,6 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
     and ``trigenic_interaction`` for triples. Values within 1e-6 of 0 (and fitness within 1e-6 of the wild type's in
     the same medium) are set to it: that is what a solver tolerance of 1e-9 can tell apart. Strains whose fitness the
     solver does not find are left out, and a warning counts them.
-
-    Raises:
-        ConfigError: the design or a medium does not fit the model.
-        GraphError: the model cannot be read.
-        DataError: the wild type does not grow, or the model is not a plain flux balance problem.
     """
     model = read_model(config.model, raw)
     problem = FluxProblem.of(model, config.tolerance)

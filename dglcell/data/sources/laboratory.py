@@ -68,12 +68,7 @@ class RawTable:
         return f"{self.path.name}/{self.member}" if self.path.suffix == ".zip" else self.path.name
 
     def crosses(self) -> Iterator[Rows]:
-        """Yield parts of the rows of a table of crosses, with the columns of ``HEADERS``.
-
-        Raises:
-            DataError: the table is damaged, lacks a column, has a row of another width, or not as many rows as was
-                published.
-        """
+        """Yield parts of the rows of a table of crosses, with the columns of ``HEADERS``."""
         from python_calamine import CalamineError
 
         rows = 0
@@ -146,9 +141,6 @@ def parse_strain(name: str, alleles: str = "") -> list[tuple[str, bool]]:
     """Return the genes of a strain that count, by systematic name, and whether each is deleted.
 
     ``HO_LOCUS`` does not count in strains of two genes, whose allele names have to be given.
-
-    Raises:
-        DataError: the name has no gene, or not as many genes as alleles.
     """
     orfs, _, what = name.strip().rpartition("_")
     genes, parts = (orfs or what).split("+"), alleles.strip().split("+")
@@ -311,9 +303,6 @@ def measure_laboratory(name: str, config: LaboratoryConfig, raw: str | None = No
         name: a key of :data:`LABORATORIES`.
         config: which rows count.
         raw: folder that holds ``interactions/``.
-
-    Raises:
-        DataError: a file is missing, is not the published one, or has no such rows.
     """
     screen = LABORATORIES[name]
     tables = [(table.file.find(raw), table) for table in screen.tables.values()]
@@ -336,11 +325,7 @@ def measure_laboratory(name: str, config: LaboratoryConfig, raw: str | None = No
 
 
 def check_choices(name: str, config: LaboratoryConfig, key: str = "data.source.laboratory") -> None:
-    """Check the choices in the section ``key`` against the screen they are for.
-
-    Raises:
-        ConfigError: a choice is wrong, or was set and means nothing for this screen.
-    """
+    """Check the choices in the section ``key`` against the screen they are for."""
     check_values(config, key)
     reader = LABORATORIES[name].reader
     is_csv = isinstance(reader, CsvScreen)

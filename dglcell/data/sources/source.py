@@ -30,11 +30,7 @@ class SourceOptions:
     """
 
     def validate(self) -> None:
-        """Check values and their combinations.
-
-        Raises:
-            ConfigError: a value is wrong; the message names the key.
-        """
+        """Check values and their combinations."""
         check_values(self, "data.source.options")
 
 
@@ -139,11 +135,7 @@ class Computed:
 
     @classmethod
     def of(cls, fba: FbaConfig | None, own: Mapping[str, ComputedConfig], cell: CellConfig) -> Computed:
-        """Make the simulators of `data.fba` and `data.computed`.
-
-        Raises:
-            ConfigError: there is no metabolic model, or a class is wrong.
-        """
+        """Make the simulators of `data.fba` and `data.computed`."""
         made: dict[str, Simulator] = {}
         if fba is not None:
             from dglcell.data.sources.growth import FbaGrowth  # needs the solver
@@ -171,11 +163,7 @@ class Computed:
         return found
 
     def add(self, strains: Strains, work: Work) -> Strains:
-        """Return strains with the columns, and say in their provenance how these were made.
-
-        Raises:
-            DataError: the strains have such a column already, or it is no finite number of each strain.
-        """
+        """Return strains with the columns, and say in their provenance how these were made."""
         if not self.simulators:
             return strains
         columns = {}

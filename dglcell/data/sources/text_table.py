@@ -42,10 +42,6 @@ def read_rows(path: Path, *, keep_blank: bool = False) -> Rows:
     Args:
         path: the file.
         keep_blank: whether lines of separators alone are rows.
-
-    Raises:
-        DataError: the file is missing, empty, truncated, no table, or a row has too many or too few cells.
-        MissingDependencyError: the table is Parquet and pyarrow is not installed.
     """
     import pandas as pd
 
@@ -158,11 +154,7 @@ LOST = re.compile(
 
 
 def refuse_lost(file: str, column: str) -> None:
-    """Refuse a column that says how much of a gene is lost, which is the strain and no phenotype of it.
-
-    Raises:
-        DataError: it is one by its name.
-    """
+    """Refuse a column that says how much of a gene is lost, which is the strain and no phenotype of it."""
     if LOST.fullmatch(column):
         raise DataError(
             f"'{file}', line 1: column '{column}' says how much of a gene is lost, and is no phenotype",
@@ -182,12 +174,7 @@ SAVE = "save the table as .xlsx or as CSV in UTF-8"
 
 
 def _sheet(path: Path) -> Numbered:
-    """Return the rows of the first sheet that are not blank, with numbers as Python writes them.
-
-    Raises:
-        DataError: it is no spreadsheet or no table; or a cell is far away, an error, merged, or a formula without a
-            value, any of which would be read as an empty cell or as another strain.
-    """
+    """Return the rows of the first sheet that are not blank, with numbers as Python writes them."""
     from python_calamine import CalamineError, CalamineWorkbook
 
     content, size = path.read_bytes(), 0
@@ -228,11 +215,7 @@ def _sheet(path: Path) -> Numbered:
 
 
 def _faults(name: str, content: bytes) -> Iterator[tuple[int, int, str, str]]:
-    """Yield row, column, place and fault of the cells of an .xlsx file whose value its reader would leave out.
-
-    Raises:
-        DataError: a cell is so far away that the sheet would not fit into memory.
-    """
+    """Yield row, column, place and fault of the cells of an .xlsx file whose value its reader would leave out."""
     last_row, last_column = 0, 0
     for row, column, place, what in _filled(content):
         last_row, last_column = max(last_row, row), max(last_column, column)
