@@ -135,13 +135,7 @@ def and_more(number: int, thing: str) -> str:
 def import_optional(name: str, purpose: str, do: str) -> Any:
     """Import a module of a package that not every installation has.
 
-    Args:
-        name: name of the module.
-        purpose: what needs the module, as the subject of a sentence.
-        do: how the package is installed.
-
-    Raises:
-        MissingDependencyError: the package is not installed.
+    ``purpose``, the subject of a sentence, needs it, and ``do`` says how it is installed.
     """
     try:
         return importlib.import_module(name)

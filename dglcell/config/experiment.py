@@ -325,16 +325,11 @@ class Config:
             raise ConfigError(what, got=got, do=f"set {', '.join(mends)}; the model is that of the last epoch")
 
     def _validate_names(self) -> None:
-        given = self.experiment.name
-        name = Path(given)
-        faults = {
-            "leads out of `paths.runs`": name.is_absolute() or ".." in name.parts or not name.parts,
-            "has characters that nobody sees": not given.isprintable() or any(not part.strip() for part in name.parts),
-            f"is too long for a folder: over {LONGEST_NAME} bytes": any(
-                len(part.encode()) > LONGEST_NAME for part in name.parts
-            ),
-        }
-        if fault := next((fault for fault, is_there in faults.items() if is_there), None):
+        given, name = self.experiment.name, Path(self.experiment.name)
+        leads_out = name.is_absolute() or ".." in name.parts or not name.parts
+        hidden = not given.isprintable() or any(not part.strip() for part in name.parts)
+        if leads_out or hidden or any(len(part.encode()) > LONGEST_NAME for part in name.parts):
+            fault = "leads out of `paths.runs`" if leads_out else "cannot be the name of a folder"
             expected = "a name of letters, digits and signs, or several with `/` between them"
             raise ConfigError(f"`experiment.name` {fault}", got=ascii(given)[1:-1], expected=expected)
         tags = self.experiment.tags

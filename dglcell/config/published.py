@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dglcell.config.experiment import Config
-from dglcell.data.sources import SourceInfo, list_sources
+from dglcell.data.sources import list_sources
 from dglcell.data.sources.laboratory import LABORATORIES
 from dglcell.errors import ConfigError, DataError, DglcellError, count, listing
 from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, named_table, names_of_model
@@ -124,7 +124,11 @@ def format_catalogue(raw: str | None = None) -> str:
             lines += [f"  {name}", textwrap.indent(text, "    "), f"    {where}"]
         return "\n".join(lines)
 
-    sources = [(s.name, (s.description, s.citation, s.licence), f"{s.size}: {_where(s)}") for s in list_sources(raw)]
+    here = {True: "here", False: "not here"}
+    sources = [
+        (name, about, f"{size}: {'here' if available else how}")
+        for name, *about, size, available, how in list_sources(raw)
+    ]
     kinds = {
         "networks (cell.networks.NAME.source)": {name: entry.file for name, entry in NETWORKS.items()},
         "gene sets (cell.genes, cell.aliases)": {name: entry.file for name, entry in GENE_SETS.items()},
@@ -133,15 +137,5 @@ def format_catalogue(raw: str | None = None) -> str:
     found = [listed("strains (data.source.name)", sources)]
     for heading, files in kinds.items():
         about = ((name, of, (of.description, of.citation, of.licence)) for name, of in files.items())
-        found.append(listed(heading, ((name, text, f"{of.path}: {HERE[of.is_here(raw)]}") for name, of, text in about)))
+        found.append(listed(heading, ((name, text, f"{of.path}: {here[of.is_here(raw)]}") for name, of, text in about)))
     return "\n\n".join(found) + f"\n  shipped with cobra: {', '.join(SHIPPED)}\n"
-
-
-HERE = {True: "here", False: "not here"}
-
-
-def _where(source: SourceInfo) -> str:
-    if source.available or source.download is None:
-        return HERE[source.available] + ("" if source.available else "; put the raw file into the raw folder by hand")
-    size = f", {source.download / 1e6:,.1f} MB" if source.download else ""
-    return f"`dglcell data fetch {source.name}`{size}"

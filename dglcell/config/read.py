@@ -64,7 +64,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = (), *, look: bool =
     base = BASES.get(named[-1]) if named else None
     merged = _merge(str(path), _site(), _layers(Path(path), (), base))
     with looking_in(NOWHERE if look else FOLDER), suppress(NotImportedError):
-        config = parse_config(merged, _with_sections(merged, overrides, str(path)), where=str(path))
+        config = parse_config(merged, overrides, where=str(path))
         if not config.experiment.name:
             folders = Path(path).resolve().parent.parts
             below = folders[len(folders) - folders[::-1].index("conf") :] if "conf" in folders else ()
@@ -119,41 +119,17 @@ def named_experiments() -> dict[str, str]:
     for path in sorted(PACKAGED.rglob("*.yaml")):
         about = read_yaml(path).get("experiment")
         if about is not None:  # others are parts that experiments share
-            name = path.relative_to(PACKAGED).with_suffix("").as_posix()
-            found[name] = str(
-                (about if "description" in about else _layers(path, ()).experiment).get("description", "")
-            )
-    return found
-
-
-def _with_sections(content: DictConfig, overrides: Sequence[str], where: str) -> list[str]:
-    """Put the section before the keys of overrides that name none, and that only one section has."""
-    top = [field.name for field in dataclasses.fields(Config)]
-    keys = [override.partition("=")[0] if "=" in override else "" for override in overrides]
-    short = {key for key in keys if key and "." not in key and key not in top}
-    if not short:
-        return list(overrides)
-    others = [override for key, override in zip(keys, overrides, strict=True) if key not in short]
-    config = parse_config(content, others, where=where)
-    sections = {name: getattr(config, name) for name in top if dataclasses.is_dataclass(getattr(config, name))}
-    known = {name: [field.name for field in dataclasses.fields(section)] for name, section in sections.items()}
-    found = []
-    for key, override in zip(keys, overrides, strict=True):
-        full = [f"{name}.{key}" for name, fields in known.items() if key in fields] if key in short else [key]
-        if len(full) > 1:
-            raise ConfigError(f"key `{key}` is in several sections", got=", ".join(full), do=f"e.g. `{full[0]}=…`")
-        if not full:
-            names = {*top, *itertools.chain.from_iterable(known.values())}
-            do = did_you_mean(key, names, "`dglcell config show` prints all keys")
-            raise ConfigError(f"{where}: unknown key `{key}`", do=do)
-        found.append(f"{full[0]}{override.removeprefix(key)}")
+            about = about if "description" in about else _layers(path, ()).experiment
+            found[path.relative_to(PACKAGED).with_suffix("").as_posix()] = str(about.get("description", ""))
     return found
 
 
 def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: str) -> Config:
     """Turn merged YAML into a ``Config``, without the checks between keys."""
+    top = {field.name for field in dataclasses.fields(Config)}
+    short = [one for one in overrides if "=" in one and one[0] != "=" and "." not in _key(one) and _key(one) not in top]
     try:
-        merged = _merge(where, content, *[_parse_override(override) for override in overrides])
+        merged = _merge(where, content, *[_parse_override(one) for one in overrides if one not in short])
         plain = OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)
         assert isinstance(plain, dict)
         cell = plain.get("cell")
@@ -169,9 +145,12 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
         raise ConfigError(what, got=error, do="look for `${…}` that leads back to its own key") from None
     kinds = {section: _kind(plain, section, where) for section in KINDS}
     hints = get_type_hints(Config) | kinds
+    if short:
+        return parse_config(merged, [_with_section(one, hints, where) for one in short], where=where)
 
     def remedy(key: str, value: object) -> str | None:
-        return explain(key, value) or (None if "." in key else _of_sections(key, hints))
+        found = [] if "." in key else _in_sections(key, hints)
+        return explain(key, value) or (f"did you mean `{found[0]}`?" if len(found) == 1 else None)
 
     made = {name: read_section(kind, plain.get(name, {}), name, where, remedy) for name, kind in kinds.items()}
     return read_section(Config, plain | made, "", where, remedy)
@@ -330,11 +309,28 @@ def _kind(plain: dict[Any, Any], section: str, where: str) -> type:
     return kind
 
 
-def _of_sections(key: str, hints: Mapping[str, Any]) -> str | None:
-    """Return the key with the section that has it, where only one section has it."""
+def _key(override: str) -> str:
+    return override.partition("=")[0]
+
+
+def _in_sections(key: str, hints: Mapping[str, Any]) -> list[str]:
+    """Return the key with each section that has it."""
     kinds = [(name, kind) for name, kind in hints.items() if dataclasses.is_dataclass(kind)]
-    found = [f"{name}.{key}" for name, kind in kinds if key in {field.name for field in dataclasses.fields(kind)}]
-    return f"did you mean `{found[0]}`?" if len(found) == 1 else None
+    return [f"{name}.{key}" for name, kind in kinds if key in {field.name for field in dataclasses.fields(kind)}]
+
+
+def _with_section(override: str, hints: Mapping[str, Any], where: str) -> str:
+    """Put the section before the key of an override that names none, and that only one section has."""
+    key = _key(override)
+    found = _in_sections(key, hints)
+    if len(found) > 1:
+        raise ConfigError(f"key `{key}` is in several sections", got=", ".join(found), do=f"e.g. `{found[0]}=…`")
+    if not found:
+        below = (dataclasses.fields(kind) for kind in hints.values() if dataclasses.is_dataclass(kind))
+        names = {*hints, *(field.name for fields in below for field in fields)}
+        do = did_you_mean(key, names, "`dglcell config show` prints all keys")
+        raise ConfigError(f"{where}: unknown key `{key}`", do=do)
+    return found[0] + override.removeprefix(key)
 
 
 @functools.cache

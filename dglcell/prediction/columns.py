@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dglcell.checks import STRONGEST
 from dglcell.data.columns import COVARIATE, Column
-from dglcell.data.sources import Computed, cache_folder
+from dglcell.data.sources import Computed
 from dglcell.data.sources.config import CsvConfig, GuideConfig
 from dglcell.data.sources.csv_table import SITE, guide_covariates
 from dglcell.data.sources.source import Work
@@ -297,7 +297,7 @@ def completion_of(trained: Trained) -> Completion | None:
     computed = Computed.of(config.data.fba, config.data.computed, config.cell)
     if not computed.simulators:
         return None
-    work, seen = Work(config.paths.raw, cache_folder(config.paths.data)), seen_by(trained)
+    work, seen = Work(config.paths.raw), seen_by(trained)
 
     def complete(strains: Strains) -> Strains:
         there = {column: values for column, values in strains.columns.items() if column.name not in computed.simulators}

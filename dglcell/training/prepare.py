@@ -14,7 +14,7 @@ from dglcell.config.experiment import Config
 from dglcell.data.columns import BLOCKED, COVARIATE, MEDIUM, Column
 from dglcell.data.config import EVALUATED, PARTS
 from dglcell.data.dataset import Normaliser, strains_of_cell
-from dglcell.data.sources import Computed, cache_folder, load_source, source_files
+from dglcell.data.sources import Computed, load_source, source_files
 from dglcell.data.sources.source import Work
 from dglcell.data.split import Split, make_split
 from dglcell.data.store import Store, build_store
@@ -130,8 +130,8 @@ def build(config: Config, command: str, *, overwrite: bool = False) -> Store:
 def _build(config: Config, path: Path, command: str, *, overwrite: bool = False) -> Store:
     log.info("building store %s from source '%s'", path, config.data.source.name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    work = Work(config.paths.raw, cache_folder(path.parent))
-    table = computed_of(config).add(load_source(config.data.source, config.paths.raw), work)
+    strains = load_source(config.data.source, config.paths.raw)
+    table = computed_of(config).add(strains, Work(config.paths.raw))
     return build_store(table, path, command=command, overwrite=overwrite)
 
 

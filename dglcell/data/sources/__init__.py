@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,16 +20,7 @@ from dglcell.data.columns import P_VALUE, Provenance
 from dglcell.data.sources.config import CsvConfig, InSilicoConfig, LaboratoryConfig
 from dglcell.data.sources.csv_table import counted, joined, keep, measure_csv, merge_replicates, strain_numbers
 from dglcell.data.sources.laboratory import LABORATORIES, check_choices, measure_laboratory
-from dglcell.data.sources.source import (
-    Computed,
-    ComputedConfig,
-    Simulator,
-    Source,
-    SourceOptions,
-    Work,
-    cache_folder,
-    shaping,
-)
+from dglcell.data.sources.source import Computed, ComputedConfig, Simulator, Source, SourceOptions, Work, shaping
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, did_you_mean, listing
 from dglcell.files.atomic import find_raw, sha256_file
@@ -52,7 +43,6 @@ __all__ = [
     "SourceOptions",
     "UnionConfig",
     "Work",
-    "cache_folder",
     "list_sources",
     "load_source",
     "source_files",
@@ -279,8 +269,7 @@ def _listed_before(
 # What there is.
 
 
-@dataclass(frozen=True)
-class SourceInfo:
+class SourceInfo(NamedTuple):
     """Hold a line of ``dglcell data list``."""
 
     name: str  #: the value of ``SourceConfig.name``
@@ -289,8 +278,7 @@ class SourceInfo:
     licence: str  #: as stated by the source
     size: str  #: number of rows or strains
     available: bool  #: whether it can be loaded here and now
-    #: bytes to download, 0 where the size is not known; None where there is nothing to download
-    download: int | None = None
+    download: str = ""  #: how it can be had where it is not here
 
 
 def list_sources(raw: str | None = None) -> list[SourceInfo]:
@@ -303,15 +291,17 @@ def list_sources(raw: str | None = None) -> list[SourceInfo]:
     flux_balance, sizes = "Orth, Thiele & Palsson 2010, Nat Biotechnol 28:245", "428,673 strains for `textbook`"
     own, unknown = "a table of your own: gene columns and phenotype columns", "any number of rows"
     found = [
-        SourceInfo("insilico", growth, flux_balance, "that of the metabolic model", sizes, available=True),
-        SourceInfo("csv", own, "", "your own", unknown, available=True),
+        SourceInfo("insilico", growth, flux_balance, "that of the metabolic model", sizes, True),
+        SourceInfo("csv", own, "", "your own", unknown, True),
         SourceInfo("union", "the strains of several sources, genes matched by name", "", "theirs", unknown, True),
     ]
     for name, screen in LABORATORIES.items():
         files, rows = screen.files, [table.rows for table in screen.tables.values()]
         size = "rows not counted" if None in rows else f"{sum(map(int, filter(None, rows))):,} rows"
+        how = "put the raw file into the raw folder by hand"
+        if all(file.downloads for file in files):
+            bytes_ = download_size([one for file in files for one in file.downloads])
+            how = f"`dglcell data fetch {name}`" + (f", {bytes_ / 1e6:,.1f} MB" if bytes_ else "")
         about = screen.description, files[0].citation, files[0].licence, size
-        to_fetch = [one for file in files for one in file.downloads] if all(file.downloads for file in files) else None
-        here, bytes_ = all(file.is_here(raw) for file in files), None if to_fetch is None else download_size(to_fetch)
-        found.append(SourceInfo(name, *about, here, bytes_))
+        found.append(SourceInfo(name, *about, all(file.is_here(raw) for file in files), how))
     return found

@@ -99,15 +99,11 @@ class CsvConfig:
             got, expected = listing(self.activities), f"a column for each of {listing(self.genes)}"
             raise ConfigError(f"`{where}.activities` does not fit `genes` beside it", got=got, expected=expected)
         if self.guides is not None and not (self.guides.sequence and self.guides.site):
-            got = f"sequence '{self.guides.sequence}', site {self.guides.site}"
             do = f"set e.g. `{where}.guides: {{sequence: sequence, site: [gene, series]}}`"
-            expected = "a column of sequences, and columns that name the site"
-            raise ConfigError(f"`{where}.guides` needs columns", got=got, expected=expected, do=do)
+            raise ConfigError(f"`{where}.guides` needs a column of sequences, and columns that name the site", do=do)
         if self.by_medium and (self.phenotypes or self.sds or self.p_values or MEDIUM in self.covariates):
-            raise ConfigError(
-                f"`{where}.by_medium` stands in place of `phenotypes`, `sds`, `p_values` and `covariates.{MEDIUM}`",
-                do="leave these out, or leave `by_medium` out",
-            )
+            what = f"`{where}.by_medium` stands in place of `phenotypes`, `sds`, `p_values` and `covariates.{MEDIUM}`"
+            raise ConfigError(what, do="leave these out, or leave `by_medium` out")
         measured = {*self.phenotypes, *(name for columns in self.by_medium.values() for name in columns)}
         of_media = {name for columns in self.sds_by_medium.values() for name in columns}
         keys = {"p_values": self.p_values, "sds": self.sds, "units": self.units, "sds_by_medium": of_media}
@@ -167,11 +163,8 @@ class InSilicoConfig:
         """Check the keys against each other."""
         check_values(self, "data.source.insilico")
         if not self.singles and self.pairs == self.triples == "none":
-            raise ConfigError(
-                "the in-silico screen has no strains",
-                expected="singles, pairs or triples",
-                do="set `data.source.insilico.singles: true` or give `pairs` or `triples`",
-            )
+            do = "set `data.source.insilico.singles: true` or give `pairs` or `triples`"
+            raise ConfigError("the in-silico screen has no strains", expected="singles, pairs or triples", do=do)
 
 
 # Configuration of the growth that is computed beside what was measured.

@@ -33,12 +33,7 @@ from dglcell.graph.vocabulary import AliasTable, Vocabulary
 
 
 def measure_csv(config: CsvConfig, raw: str | None = None) -> Strains:
-    """Read the rows of a table of strains.
-
-    Args:
-        config: file, columns and policies.
-        raw: folder for relative paths.
-    """
+    """Read the rows of a table of strains; relative paths are also searched in the folder ``raw``."""
     path = find_raw(config.path, raw)
     aliases, named_in = named_aliases(config.aliases, raw)
     files = {file.name: sha256_file(file) for file in (path, named_in) if file is not None}
@@ -56,13 +51,9 @@ class Measured(NamedTuple):
 
 
 def measure_rows(rows: Rows, config: CsvConfig, provenance: Provenance, aliases: AliasTable | None = None) -> Strains:
-    """Turn rows of text into measurements: filter, resolve names, read numbers.
+    """Turn the rows of a whole table into measurements, or raise one error with everything that is wrong.
 
-    Args:
-        rows: a whole table.
-        config: columns and policies; its ``path`` is not read again.
-        provenance: completed with counts.
-        aliases: other names of genes.
+    ``provenance`` is completed with counts, and ``aliases`` are other names of genes.
     """
     found = find_measured(rows, config, aliases or AliasTable())
     if found.issues:
@@ -74,9 +65,7 @@ def measure_rows(rows: Rows, config: CsvConfig, provenance: Provenance, aliases:
 def find_measured(rows: Rows, config: CsvConfig, aliases: AliasTable, genes: Vocabulary | None = None) -> Measured:
     """Read the rows that are measured, and everything that is wrong with them.
 
-    Args:
-        rows, config, aliases: as for `measure_rows`.
-        genes: the genes of a cell graph, with their other names; those of ``aliases`` where None.
+    ``genes`` are those of a cell graph, with their other names; those of ``aliases`` where None.
     """
     read = len(rows)
     for column, value in config.where.items():

@@ -42,16 +42,9 @@ KINDS = ("wild_types", "singles", "pairs", "triples")
 
 
 def gene_sets(genes: int, size: int, amount: str, rng: np.random.Generator, *, key: str) -> NDArray[np.int32]:
-    """Choose all, no, or some random sets of ``size`` genes.
+    """Choose all, no, or some random sets of ``size`` genes, [S, size] ascending rows in lexicographic order.
 
-    Args:
-        genes: number of genes N.
-        size: genes in a set, 1 to 3.
-        amount: ``all``, ``none`` or a number, the value of ``key``.
-        rng: draws the numbered ones.
-
-    Returns:
-        [S, size] ascending rows in lexicographic order.
+    ``amount`` is ``all``, ``none`` or a number, the value of ``key``.
     """
     total = math.comb(genes, size)
     count = int({"all": total, "none": 0}.get(amount, amount))
@@ -131,7 +124,8 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
             log.warning("the solver found no capacity of %s%s: strains that weaken them have no fitness", shown, where)
         screen = Screen(growth, activities, own.wild_type)
         screen.solve(design)
-        parts.append(screen.phenotypes(design) if _is_plain(config) else screen.fitness(design, bool(config.media)))
+        is_plain = not (config.activities or config.media)
+        parts.append(screen.phenotypes(design, wild_type=bool(config.media), interactions=is_plain))
         solved.update(growth.counts)
         growth_in[str(name)] = growth.wild_type
     whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -167,11 +161,6 @@ def _grown(rules: KnockoutRules, problem: FluxProblem, config: InSilicoConfig) -
     return growth
 
 
-def _is_plain(config: InSilicoConfig) -> bool:
-    """Return whether the screen deletes genes in the model's own medium, and does nothing else."""
-    return not (config.activities or config.media)
-
-
 def _draw(config: InSilicoConfig, genes: int) -> Design:
     rng, activities = np.random.default_rng(config.seed), max(1, len(config.activities))
     singles = np.arange(genes * activities if config.singles else 0, dtype=np.int32)[:, None]
@@ -203,16 +192,9 @@ def _strains(
 def _provenance(
     config: InSilicoConfig, path: Path, model: str | None, wild_type_growth: float, counts: dict[str, int]
 ) -> Provenance:
-    description = f"in-silico deletion screen by flux balance analysis of {model or config.model}"
-    if not _is_plain(config):
-        description = (
-            f"in-silico screen by flux balance analysis of {model or config.model}: a gene of activity s leaves its "
-            "reactions at most s times the largest flux that the wild type can need in the medium, 0 is a deletion; "
-            "fitness is growth over that of the wild type in the model's own medium"
-        )
     return Provenance(
         source="insilico",
-        description=description,
+        description=f"in-silico screen by flux balance analysis of {model or config.model}",
         citation="Orth, Thiele & Palsson 2010, Nat Biotechnol 28:245 (flux balance analysis)",
         licence="computed; the model's own licence applies to the model",
         files={path.name: sha256_file(path)},
@@ -265,26 +247,24 @@ class Screen:
         growth = self._growth.values[self._find(np.sort(sets, axis=1))]
         return snap(growth / self._reference, 0.0, self._growth.wild_type / self._reference)
 
-    def fitness(self, design: Design, wild_type: bool) -> dict[str, NDArray[np.float32]]:
-        """Return fitness over singles, pairs and triples of a solved design, [S]; the wild type may come first."""
-        strains = (np.zeros((1, 0), dtype=np.int32), *design) if wild_type else design
-        return {"fitness": np.concatenate([self._fitness(sets) for sets in strains]).astype(np.float32)}
-
-    def phenotypes(self, design: Design) -> dict[str, NDArray[np.float32]]:
-        """Return columns over singles, pairs and triples of a solved design.
+    def phenotypes(self, design: Design, *, wild_type: bool, interactions: bool) -> dict[str, NDArray[np.float32]]:
+        """Return columns over singles, pairs and triples of a solved design; the wild type may come first.
 
         Only strains that have an interaction get a value for it; for others it is NaN.
         """
-        one, two, three = design
-        f_i, f_j = (self._fitness(two[:, [i]]) for i in range(2))
-        g_i, g_j, g_k = (self._fitness(three[:, [i]]) for i in range(3))
-        g_ij, g_ik, g_jk = (self._fitness(three[:, pair]) for pair in ([0, 1], [0, 2], [1, 2]))
-        f_ij, g_ijk = self._fitness(two), self._fitness(three)
-        nothing = [np.full(len(rows), np.nan) for rows in (one, two, three)]
-        columns = {"fitness": [self._fitness(one), f_ij, g_ijk]}
-        if len(two):
-            columns["digenic_interaction"] = [nothing[0], snap(digenic(f_ij, f_i, f_j), 0.0), nothing[2]]
-        if len(three):
-            tau = snap(trigenic(g_ijk, (g_i, g_j, g_k), (g_ij, g_ik, g_jk)), 0.0)
-            columns["trigenic_interaction"] = [nothing[0], nothing[1], tau]
+        levels = (np.zeros((int(wild_type), 0), dtype=np.int32), *design)
+        columns = {"fitness": [self._fitness(sets) for sets in levels]}
+        missing = [np.full(len(sets), np.nan) for sets in levels]
+        _, _, two, three = levels
+
+        def f(sets: NDArray[np.int32], *places: int) -> Fitness:
+            return self._fitness(sets[:, places])
+
+        if interactions and len(two):
+            epsilon = digenic(f(two, 0, 1), f(two, 0), f(two, 1))
+            columns["digenic_interaction"] = [*missing[:2], snap(epsilon, 0.0), missing[3]]
+        if interactions and len(three):
+            singles = f(three, 0), f(three, 1), f(three, 2)
+            tau = trigenic(f(three, 0, 1, 2), singles, (f(three, 0, 1), f(three, 0, 2), f(three, 1, 2)))
+            columns["trigenic_interaction"] = [*missing[:3], snap(tau, 0.0)]
         return {name: np.concatenate(parts).astype(np.float32) for name, parts in columns.items()}

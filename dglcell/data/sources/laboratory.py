@@ -10,7 +10,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain, islice
+from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any
 
@@ -254,9 +254,8 @@ class CsvScreen:
             counts["rows_listed_before"] = int(copies.sum())
             rows = rows.keep(~copies)
         frame = rows.frame.replace(self.recode)
-        for kind in (DIGENIC, TRIGENIC):
-            for column in self.by_kind:
-                frame[f"{kind}_{column}"] = frame[column].where(frame[KIND] == kind, "")
+        for kind, column in product((DIGENIC, TRIGENIC), self.by_kind):
+            frame[f"{kind}_{column}"] = frame[column].where(frame[KIND] == kind, "")
         columns = replace(self.columns, where=config.chosen, missing=config.missing)
         return measure_rows(replace(rows, frame=frame), columns, replace(provenance, counts=counts))
 
@@ -278,15 +277,12 @@ class Laboratory:
 
 
 def _laboratory(tables: dict[str, Any], csv: dict[str, Any] | None = None, **fields: Any) -> Laboratory:
-    made = {label: _table(**table) for label, table in tables.items()}
-    if csv is None:
-        return Laboratory(tables=made, **fields)
-    return Laboratory(tables=made, reader=CsvScreen(CsvConfig(**csv.pop("columns")), **csv), **fields)
-
-
-def _table(file: str, copies: Sequence[str] = (), member: str = "", rows: int | None = None) -> RawTable:
-    others = tuple(FILES.get(path, PublishedFile(path)) for path in copies)
-    return RawTable(replace(FILES[file], copies=others), member, rows)
+    for label, table in tables.items():
+        copies = tuple(FILES.get(path, PublishedFile(path)) for path in table.pop("copies", ()))
+        tables[label] = RawTable(replace(FILES[table.pop("file")], copies=copies), **table)
+    if csv is not None:
+        fields["reader"] = CsvScreen(CsvConfig(**csv.pop("columns")), **csv)
+    return Laboratory(tables=tables, **fields)
 
 
 LABORATORIES = {
@@ -297,13 +293,7 @@ LABORATORIES = {
 
 
 def measure_laboratory(name: str, config: LaboratoryConfig, raw: str | None = None) -> Strains:
-    """Read the rows of a published screen.
-
-    Args:
-        name: a key of :data:`LABORATORIES`.
-        config: which rows count.
-        raw: folder that holds ``interactions/``.
-    """
+    """Read the rows of the published screen of this name that count."""
     screen = LABORATORIES[name]
     tables = [(table.file.find(raw), table) for table in screen.tables.values()]
     files = {found.path.name: found for found, _ in tables}

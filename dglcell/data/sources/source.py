@@ -18,7 +18,7 @@ from dglcell.data.columns import COMPUTED, covariate_columns
 from dglcell.data.sources.config import FbaConfig
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, GraphError
-from dglcell.files.atomic import sha256_file, user_cache
+from dglcell.files.atomic import sha256_file
 from dglcell.graph.cell import CellConfig
 from dglcell.plugins import FORM, find_class
 
@@ -34,22 +34,32 @@ class SourceOptions:
         check_values(self, "data.source.options")
 
 
-class Source(ABC):
-    """A user derives a source of strains from this class, and names it by `data.source.name: MODULE:CLASS`.
-
-    The store of a source is refused once the file of this class, or one of its ``files``, has changed.
+class _Own:
+    """A class of the user's own, which is made with its options.
 
     Args:
         config: an instance of the class's ``Config``.
 
     Attributes:
-        Config: what `data.source.options` may say.
+        Config: what the options may say.
     """
 
     Config: ClassVar[type[SourceOptions]] = SourceOptions
 
     def __init__(self, config: Any) -> None:
         self.config = config
+
+    def files(self, raw: str | None) -> list[Path]:
+        """Return the files that it reads."""
+        return []
+
+
+class Source(_Own, ABC):
+    """A user derives a source of strains from this class, and names it by `data.source.name: MODULE:CLASS`.
+
+    The store of a source is refused once the file of this class, or one of its ``files``, has changed.
+    `data.source.options` are its options.
+    """
 
     @abstractmethod
     def load(self, raw: str | None) -> Strains:
@@ -59,45 +69,24 @@ class Source(ABC):
             raw: folder of raw files, where one is set; see ``dglcell.files.atomic.find_raw``.
         """
 
-    def files(self, raw: str | None) -> list[Path]:
-        """Return the files that strains are read from."""
-        return []
-
 
 @dataclass(frozen=True)
 class Work:
     """Say where a simulator works."""
 
-    raw: str | None  #: folder of raw files, where one is set; see ``dglcell.files.atomic.find_raw``
-    #: folder that what was computed is kept in, so that it is computed once; several processes may write there
-    cache: Path
+    raw: str | None = None  #: folder of raw files, where one is set; see ``dglcell.files.atomic.find_raw``
 
 
-class Simulator(ABC):
+class Simulator(_Own, ABC):
     """A user derives from this class a covariate that is computed for strains, named in `data.computed`.
 
     It is computed once when a store is built, and for new strains when they are predicted. Models and baselines see it
     as they see any covariate.
-
-    Args:
-        config: an instance of the class's ``Config``.
-
-    Attributes:
-        Config: what ``options`` beside the class may say.
     """
-
-    Config: ClassVar[type[SourceOptions]] = SourceOptions
-
-    def __init__(self, config: Any) -> None:
-        self.config = config
 
     @abstractmethod
     def compute(self, strains: Strains, work: Work) -> NDArray[np.float32]:
         """Compute a finite number for each strain, [S], which depends on nothing but the strain and ``config``."""
-
-    def files(self, raw: str | None) -> list[Path]:
-        """Return the files that it reads."""
-        return []
 
 
 def shaping(options: Any) -> dict[str, Any]:
@@ -113,14 +102,7 @@ class ComputedConfig:
     options: dict[str, Any] = field(default_factory=dict)  # options of the class
 
     def simulator(self, key: str) -> Simulator:
-        """Make the simulator.
-
-        Args:
-            key: dotted key of this section, for messages.
-
-        Raises:
-            ConfigError: the class or an option is wrong.
-        """
+        """Make the simulator of the section ``key``."""
         kind: type[Simulator] | None = find_class("simulator", self.kind)
         if kind is None:
             raise ConfigError(f"`{key}.kind` names no simulator", got=f"'{self.kind}'", expected=FORM)
@@ -180,8 +162,3 @@ class Computed:
         parameters = {**before.parameters, COMPUTED: self.shaping}
         provenance = replace(before, files={**before.files, **files}, parameters=parameters)
         return strains.with_(columns={**strains.columns, **covariate_columns(columns)}, provenance=provenance)
-
-
-def cache_folder(data: str | Path) -> Path:
-    """Return the folder for what simulators compute: inside that of stores, or the user's where there is none."""
-    return Path(data) / "computed" if Path(data).is_dir() else user_cache("computed")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -85,7 +84,7 @@ def test_snap_moves_only_what_is_close() -> None:
 
 
 MEDIA = {"own": {}, "fructose": {"EX_glc__D_e": 0.0, "EX_fru_e": 10.0}}
-WORK = Work(None, Path())
+WORK = Work()
 
 
 def simulator(**config: object) -> FbaGrowth:
@@ -110,6 +109,7 @@ def test_it_is_what_the_screen_computes_in_whatever_batches(caplog: pytest.LogCa
     parts = [batches.compute(part, WORK) for part in (screen.slice(0, middle), screen.slice(middle, len(screen)))]
     np.testing.assert_allclose(np.concatenate(parts), found, atol=1e-6)
     caplog.set_level(logging.INFO)
+    caplog.clear()
     batches.compute(screen, WORK)
     assert "linear programs" not in caplog.text  # nothing is left to solve
 

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
-import re
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from dglcell.cli import main
-from dglcell.data.sources import SourceConfig, laboratory, list_sources, load_source
+from dglcell.data.sources import laboratory
 from dglcell.data.sources.laboratory import RawTable, parse_strain
 from dglcell.data.store import build_store, format_stats
 from dglcell.errors import DataError
@@ -22,7 +17,6 @@ from dglcell.graph.tables import read_aliases
 from dglcell.published.file import PublishedFile
 from tests.data.sources import sga_tables as sga
 from tests.data.sources.sga_tables import Cell, costanzo, kuzmin, read, text, write_xlsx, write_zip
-from tests.http_server import Server, serve
 
 # Strain names as the screens write them.
 
@@ -362,55 +356,3 @@ def test_the_number_of_rows_has_to_be_the_published_one(tmp_path: Path) -> None:
     check(located(path, rows=3))
     with pytest.raises(DataError, match=r"does not have the rows that were published.*\n.*3 rows\n.*4 rows"):
         check(located(path, rows=4))
-
-
-# Screens on the command line.
-
-
-CONTENT = text(
-    sga.KUZMIN2018,
-    [
-        kuzmin("YAR002W+YML107C_tm1", "aΔ+bΔ", f"YAL0{i:02d}C_dma{i}", "c", "trigenic", 0.1, 0.2, 1, 0)
-        for i in range(90)
-    ],
-).encode()
-SHA256 = hashlib.sha256(CONTENT).hexdigest()
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    yield from serve(monkeypatch, CONTENT)
-
-
-@pytest.fixture
-def offered(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
-    """Return the screen as a small file of this machine's server."""
-    screen = laboratory.LABORATORIES["kuzmin2018"]
-    table = screen.tables["S1"]
-    file = replace(table.file, urls=(server.url("good"),), sha256=None, size=len(CONTENT), copies=())
-    small = {"S1": replace(table, file=file, rows=90)}
-    monkeypatch.setitem(laboratory.LABORATORIES, "kuzmin2018", replace(screen, tables=small))
-    return server
-
-
-def test_the_command_line_fetches_lists_and_tells_how_a_file_is_trusted(
-    offered: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    raw = str(tmp_path / "raw")
-    assert main(["data", "list", "--raw", raw]) == 0
-    listed = capsys.readouterr().out
-    of_screen = re.search(r"^  kuzmin2018\n    Trigenic(.|\n)*?^    90 rows: (.*)$", listed, re.M)
-    assert of_screen is not None
-    assert of_screen[2] == "`dglcell data fetch kuzmin2018`, 0.0 MB"
-    assert "Kuzmin et al. 2018, Science" in of_screen[0]
-    assert max(len(line) for line in listed.splitlines() if "/" not in line) <= 80  # paths are not broken
-    assert main(["data", "fetch", "kuzmin2018", "--raw", raw]) == 0
-    printed = capsys.readouterr().out
-    path = tmp_path / "raw" / "interactions" / "kuzmin2018_Data_S1.tsv"
-    assert printed.startswith(str(path))
-    assert f"{len(CONTENT):,} bytes, downloaded\n    sha256 {SHA256} (nothing to compare with)" in printed
-    assert {info.name: info.available for info in list_sources(raw)}["kuzmin2018"]
-    assert main(["data", "list", "--raw", raw]) == 0
-    assert "\n    90 rows: here\n" in capsys.readouterr().out
-    trust = load_source(SourceConfig("kuzmin2018"), raw).provenance.parameters["raw_files"]
-    assert trust[path.name] == f"sha256 {SHA256[:12]} (nothing to compare with)"
