@@ -202,7 +202,6 @@ def test_shells_and_machines_of_every_kind_will_do(
             ["predict", "run", "--all-pairs", "--activity", "0,5"],
             "'0,5' has a decimal comma: write 0.5, or 0.0,5 for two activities",
         ),
-        ("unrecognized arguments: --condition medium=a; did you mean '--covariate'?",),
         (["train", "x", "--without-mesages", "1"], "--without-mesages 1; did you mean '--without-messages'?"),
         (["doctor", "--nothing"], "unrecognized arguments: --nothing\n"),
         (["-q", "doctor"], "unrecognized arguments: -q; give it after the verb"),
