@@ -15,8 +15,6 @@ Weights = Annotated[
 ]
 SmallestSD = Annotated[float, must(lambda sd: 0 < sd <= 1, "is no noise level", "more than 0, at most 1")]
 Steps = Annotated[int, at_least(1, also=" steps")]
-Schedule = Annotated[str, one_of("none", "exponential", "cosine")]
-Order = Annotated[int, must(lambda p: p in (1, 2), "is no order of the distance", "1 or 2")]
 Epoch = Annotated[int, at_least(0, "is negative")]
 
 FINAL_ALPHA = {"pre_then_post": 0.0, "linear_until_uniform": 0.5, "linear_until_flipped": 0.0}
@@ -105,8 +103,7 @@ class CoupledConfig(WeightedConfig):
     mse: Weight = 1.0  # weight of the squared error
     supcr: Weight = 0.001  # weight of the supervised contrast; needs a model with embeddings
     temperature: Positive = 0.1  # temperature of the contrast, in the first epoch
-    temperature_final: Positive = 0.1  # temperature at the end of the schedule
-    temperature_schedule: Schedule = "none"  # path to temperature_final over all epochs: none | exponential | cosine
+    temperature_final: Positive | None = None  # what it falls to over all epochs, exponentially; null: it is constant
 
     def validate(self) -> None:
         super().validate()
@@ -126,14 +123,7 @@ class BufferedConfig(CoupledConfig):
     """Configure a ``CoupledConfig`` that also compares strains of earlier batches."""
 
     buffer_size: Number = 256  # strains of earlier batches that are also compared, without gradient; 0: none
-    min_samples: Number | None = None  # compare after this many strains were seen in training; null: buffer_size
     adaptive: bool = True  # true: few buffered strains in early epochs, more later; false: always the whole buffer
-
-    def validate(self) -> None:
-        super().validate()
-        if self.min_samples is not None and self.min_samples > self.buffer_size:
-            what = "`loss.min_samples` waits for more strains than are kept"
-            raise ConfigError(what, got=self.min_samples, expected=f"at most `loss.buffer_size: {self.buffer_size}`")
 
 
 @dataclass
@@ -151,7 +141,6 @@ class MleDistSupcrConfig(MseDistSupcrConfig, BufferedConfig):
     """Configure squared error + distribution matching + SupCR, the latter two over a buffer as well."""
 
     name: str = "mle_dist_supcr"
-    min_samples: Number | None = 64
 
 
 @dataclass
@@ -163,9 +152,8 @@ class MleWassSupcrConfig(BufferedConfig):
     name: str = "mle_wass_supcr"
     supcr: Weight = 0.0
     temperature: Positive = 1.0
-    temperature_schedule: Schedule = "exponential"
+    temperature_final: Positive | None = 0.1
     wasserstein: Weight = 0.1  # weight of the distance
-    p: Order = 2  # order of the distance: 1, or 2 for half the squared distance
 
 
 @dataclass

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dglcell.losses.config import BufferedConfig, CoupledConfig, MleWassSupcrConfig, MseDistSupcrConfig
+from dglcell.losses.config import BufferedConfig, CoupledConfig, MseDistSupcrConfig
 from dglcell.losses.loss import (
     ELEMENTS,
     Loss,
@@ -36,27 +36,28 @@ def distribution_matching(prediction_TN: Tensor, target_TN: Tensor) -> Tensor:
     The method is that of Nie et al. 2024, *Dist Loss: Enhancing regression in few-shot region through distribution
     distance constraint*. Where a label is missing (NaN), neither it nor its prediction counts; 0 where all are.
     """
-    return _mean_in_order(prediction_TN, label_quantiles(target_TN), target_TN, torch.square)
+    return _mean_in_order(prediction_TN, label_quantiles(target_TN), target_TN)
 
 
-def transport_cost(prediction_TN: Tensor, target_TN: Tensor, p: int) -> Tensor:
-    r"""Return the exact cost :math:`\tfrac1p W_p^p` of moving the predictions onto the labels, [T].
+def transport_cost(prediction_TN: Tensor, target_TN: Tensor) -> Tensor:
+    r"""Return the exact cost :math:`\tfrac12 W_2^2` of moving the predictions onto the labels, [T].
 
-    On a line the best plan keeps the order (Peyré and Cuturi 2019, *Computational optimal transport*, §2.6). With the
-    factor 1/p it is what geomloss' ``SamplesLoss`` comes to for a vanishing blur: half the squared distance for p = 2.
+    On a line the best plan keeps the order (Peyré and Cuturi 2019, *Computational optimal transport*, §2.6). Half the
+    squared distance is what geomloss' ``SamplesLoss`` comes to for a vanishing blur.
     Where a label is missing (NaN), neither it nor its prediction counts; 0 where all are.
     """
     in_order_TN = target_TN.nan_to_num(math.inf).sort(-1).values
-    return _mean_in_order(prediction_TN, in_order_TN, target_TN, lambda e: e.abs() if p == 1 else 0.5 * e.square())
+    return 0.5 * _mean_in_order(prediction_TN, in_order_TN, target_TN)
 
 
-def _mean_in_order(prediction_TN: Tensor, ordered_TN: Tensor, target_TN: Tensor, cost: Callable[..., Tensor]) -> Tensor:
+def _mean_in_order(prediction_TN: Tensor, ordered_TN: Tensor, target_TN: Tensor) -> Tensor:
+    """Return the mean squared difference between sorted predictions and ``ordered``, where labels are there."""
     present_TN = ~target_TN.isnan()
     count_T1 = present_TN.sum(-1, keepdim=True)
     sorted_TN = prediction_TN.masked_fill(~present_TN, math.inf).sort(-1).values
     left_out_TN = torch.arange(target_TN.shape[-1], device=target_TN.device) >= count_T1
     error_TN = (sorted_TN - ordered_TN).masked_fill(left_out_TN, 0.0)
-    return cost(error_TN).sum(-1) / count_T1.squeeze(-1).clamp(min=1)
+    return error_TN.square().sum(-1) / count_T1.squeeze(-1).clamp(min=1)
 
 
 @torch.no_grad()
@@ -256,10 +257,10 @@ class CoupledLoss(Loss):
       They are the least outdated, and the same on every rank.
     - SupCR takes the whole buffer; its weight is then multiplied by 1 − w/2.
     - Without ``adaptive`` both take the whole buffer, with their own weights.
-    - Until ``min_samples`` labelled strains were seen, both are zero, without gradient.
+    - Until as many labelled strains were seen as the buffer holds, both are zero, without gradient.
     - In evaluation strains are compared with each other alone, at most 2,048 of them by SupCR, which are taken at equal
-      steps, with the weights of the configuration and the temperature that the schedule leads to: no label of training
-      enters a figure of validation, which is the same function of predictions in every epoch.
+      steps, with the weights of the configuration and the final temperature: no label of training enters a figure of
+      validation, which is the same function of predictions in every epoch.
 
     In training τ and w are recorded among the terms, as ``temperature`` and ``buffer_share``.
 
@@ -307,23 +308,16 @@ class CoupledLoss(Loss):
         """Return the distance between the distributions of predictions and labels (NaN where missing), [T]."""
         if isinstance(self.config, MseDistSupcrConfig):
             return distribution_matching(prediction_TN, target_TN)
-        assert isinstance(self.config, MleWassSupcrConfig)
-        return transport_cost(prediction_TN, target_TN, self.config.p)
+        return transport_cost(prediction_TN, target_TN)
 
     def changes_by(self, epoch: int) -> tuple[float | None, float | None]:
         return self.temperature(epoch) if self.config.supcr > 0 else None, self.share(epoch)
 
     def temperature(self, epoch: int) -> float:
-        r"""Return τ of an epoch; in evaluation it is that of the last epoch.
-
-        ``exponential`` is :math:`\tau_0 (\tau_1/\tau_0)^{e/E}`, and ``cosine`` half a wave, from τ₀ to τ₁, which it
-        would reach in epoch E.
-        """
-        start, end, schedule = self.config.temperature, self.config.temperature_final, self.config.temperature_schedule
+        r"""Return τ of an epoch, :math:`\tau_0 (\tau_1/\tau_0)^{e/E}`; in evaluation it is that of the last epoch."""
+        start, end = self.config.temperature, self.config.temperature_final
         share = min(epoch / self.epochs, 1.0) if self.training else 1.0
-        if schedule == "exponential":
-            return start * (end / start) ** share
-        return end + (start - end) * (1 + math.cos(math.pi * share)) / 2 if schedule == "cosine" else start
+        return start if end is None else start * (end / start) ** share
 
     def share(self, epoch: int) -> float | None:
         """Return w of an epoch of training; None without a buffer whose share follows the epoch."""
@@ -345,10 +339,9 @@ class CoupledLoss(Loss):
             return batch, batch.some(2048), None
         if self.buffer is None:
             return batch, batch, None
-        assert isinstance(self.config, BufferedConfig)
-        share, waits = self.share(epoch), self.config.min_samples
+        share = self.share(epoch)
         labelled = batch.present.any(1).sum()
         count = None if share is None else (labelled.double() * (share / (1 - share)) + 1e-9).floor()
         few, many = batch + self.buffer.newest(count, like=batch), batch + self.buffer.newest(None, like=batch)
         self.buffer.add(batch)
-        return few, many, self.buffer.seen >= (self.buffer.size if waits is None else waits)
+        return few, many, self.buffer.seen >= self.buffer.size

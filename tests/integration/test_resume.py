@@ -51,7 +51,7 @@ def test_two_and_two_epochs_are_four(tiny: Tiny, tmp_path: Path, schedule: str, 
 
 def test_strains_of_earlier_batches_are_remembered(tiny: Tiny, tmp_path: Path) -> None:
     # Schedules over all epochs would differ: the first half does not know of the second.
-    keys = "supcr: 0.1, buffer_size: 50, adaptive: false, temperature_schedule: none"
+    keys = "supcr: 0.1, buffer_size: 50, adaptive: false, temperature_final: null"
     options = [f"loss={{name: mle_wass_supcr, {keys}}}"]
     whole = tiny.train(tmp_path / "whole", *options, "trainer.epochs=4").directory
     tiny.train(tmp_path / "parts", *options, "trainer.epochs=2")

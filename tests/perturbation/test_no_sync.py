@@ -138,9 +138,9 @@ def test_a_step_waits_for_nothing_and_takes_as_many_operators_for_any_batch(
         MaskedConfig("huber", phenotype_weights=[1.0, 2.0]),
         BceConfig(),
         MseDistSupcrConfig(),
-        MleDistSupcrConfig(min_samples=4, buffer_size=8),
+        MleDistSupcrConfig(buffer_size=8),
         MleWassSupcrConfig(supcr=0.1, buffer_size=8),
-        MleWassSupcrConfig(p=1, adaptive=False),
+        MleWassSupcrConfig(adaptive=False),
     ],
     ids=str,
 )

@@ -133,7 +133,7 @@ def test_ranks_do_not_send_each_other_the_graph_in_every_step(tiny: Tiny, tmp_pa
 
 
 def test_terms_of_a_loss_are_recorded_and_add_up_to_it(two: Tiny, tmp_path: Path) -> None:
-    keys = "supcr: 0.2, adaptive: false, min_samples: 0, temperature_schedule: none"
+    keys = "supcr: 0.2, adaptive: false, buffer_size: 50, temperature_final: null"
     loss, distance = f"loss={{name: mle_wass_supcr, wasserstein: 0.5, {keys}}}", "wasserstein"
     options = ["data.phenotypes=null", loss, "data.batch_size=50"]
     rows = history(two.train(tmp_path, *options, "trainer.epochs=6", "optimizer.lr=0.02").directory)
