@@ -32,7 +32,6 @@ from dglcell.errors import ConfigError
 from dglcell.graph.cell import CellConfig
 from dglcell.losses.config import LOSSES, LossConfig, MaskedConfig
 from dglcell.models.config import MODELS, HeteroCellConfig, ModelConfig
-from dglcell.nn.config import AUTO_LINK
 from dglcell.optimizers import OptimizerConfig, SchedulerConfig
 from dglcell.runs import CHECKPOINTS
 
@@ -301,7 +300,7 @@ class Config:
             what = "`data.normalise: logistic` goes with losses of logits, and with no other"
             do = "set `loss.name: bce` and `data.normalise: logistic`, or neither"
             raise ConfigError(what, got=f"{loss}, `data.normalise: {self.data.normalise}`", do=do)
-        if self.data.normalise == "logistic" and self.model.link not in ("identity", AUTO_LINK):
+        if self.data.normalise == "logistic" and self.model.link != "identity":
             what, got = "`data.normalise: logistic` is a link already", f"`model.link: {self.model.link}`"
             raise ConfigError(what, got=got, do="set `model.link: identity`")
 

@@ -23,7 +23,6 @@ from dglcell.errors import ConfigError, did_you_mean, listing
 from dglcell.graph.schema import GENE, NODE_TYPES
 from dglcell.kernels import KERNEL_NAMES
 from dglcell.nn.config import (
-    AUTO_LINK,
     COMBINATIONS,
     CROSS_RELATION,
     LINKS,
@@ -57,7 +56,7 @@ OPERATOR_HEADS = 4
 """Heads of the cross attention of genes to deleted ones."""
 
 Factors = Annotated[int, at_least(1, also=", or null")]
-LinkName = Annotated[str, one_of(*LINKS, AUTO_LINK)]
+LinkName = Annotated[str, one_of(*LINKS)]
 LocalKind = Annotated[str, one_of("hyper_sagnn", "factorisation", "both")]
 OperatorName = Annotated[str, one_of(*OPERATORS)]
 Prior = Annotated[float, must(lambda share: 0 < share < 1, "is no share", "more than 0, and less than 1")]
@@ -157,7 +156,7 @@ class CovariatesConfig(TermConfig):
 class LinkConfig(TermConfig):
     """Hold the keys of ``Link``."""
 
-    link: LinkName = "identity"  # score to phenotype: identity | log | logistic | saturation | minimum | bounded | auto
+    link: LinkName = "identity"  # score to phenotype: identity | log | saturation | minimum | bounded
 
 
 @dataclass

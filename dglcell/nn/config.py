@@ -44,12 +44,8 @@ class GATv2Options(ConvOptions):
 COMBINATIONS = ("sum", "mean")
 """Two predictions are combined in one of these ways."""
 
-LINKS = ("identity", "log", "logistic", "saturation", "minimum", "bounded")
-"""Links turn scores into phenotypes; see ``dglcell.models.terms.link.Link``."""
-
-AUTO_LINK = "auto"
-COMPARING_LINKS = (AUTO_LINK, "minimum", "bounded")
-"""These links may compare a strain with all training strains."""
+LINKS = {"identity": 0, "log": 1, "saturation": 3, "minimum": 4, "bounded": 5}
+"""Links turn scores into phenotypes; see ``dglcell.models.terms.link.Link``. Checkpoints have these numbers."""
 
 
 def check_norm(key: str, name: str) -> None:

@@ -35,7 +35,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "three pools": dict(pool=["gene", "reaction", "metabolite"], local_head=False, combination="none", norm="none"),
     "sum of heads": dict(local_head=True, combination="sum", residual=False),
     "mean of heads": dict(local_head=True, combination="mean", local_kind="factorisation", activation="relu"),
-    **{link: dict(local_head=True, local_kind="both", link=link, pool=["reaction"]) for link in LINKS[1:]},
+    **{link: dict(local_head=True, local_kind="both", link=link, pool=["reaction"]) for link in list(LINKS)[1:]},
     "messages of the wild type": dict(messages="wild_type", pool=["gene", "reaction"], local_head=True),
 }
 STRAINS: dict[str, list[Any]] = {
@@ -63,7 +63,7 @@ def fresh(config: ModelConfig, kind: type[StrainModel]) -> StrainModel:
     assert ("link" in model.terms) == (getattr(config, "link", "identity") != "identity")
     if "link" in model.terms:
         link = model.terms["link"]
-        link.choose([link.link] * 2, torch.tensor([0.5, 0.25]), torch.tensor([2.0, 4.0]))
+        link.shift, link.scale = torch.tensor([0.5, 0.25]), torch.tensor([2.0, 4.0])
         if link.measured is not None:
             labels = torch.tensor([[0.5, 0.1], [0.7, 0.9]], dtype=torch.float64)
             link.measured.remember(model.cell, GenotypeBatch.from_lists([[0], [5, 6]]), labels)

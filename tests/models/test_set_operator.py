@@ -3,27 +3,85 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from dglcell.errors import ConfigError
 from dglcell.models.cell_model import SetOperator
-from dglcell.models.config import OPERATORS, SetOperatorConfig
+from dglcell.models.config import OPERATOR_HEADS, OPERATORS, SetOperatorConfig
 from dglcell.models.model import make_model
 from dglcell.models.terms import scores
+from dglcell.models.terms.scores import DeletionAttention
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.examples import examples
-from tests.models.plain_set_operator import plain_parts
+from tests.models.plain_network import Parameters, encode, left_of
 from tests.models.test_hetero_cell import nine_network_cell
+from tests.perturbation.states_of import LargestResult
 from tests.random_cells import RandomCell, genotypes_of, random_cells, randomise
 
 TOLERANCE = {"atol": 1e-10, "rtol": 1e-10}
 STRAINS = [[0, 1, 2], [], [3, 4], [5]]
+
+
+# The model strain by strain, in plain torch with loops and no dglcell layer.
+
+
+def attended(p: Parameters, x: Tensor, deleted: list[int], heads: int) -> Tensor:
+    """Every gene's state after it has attended to the deleted ones, gene by gene."""
+    query, key, value = (p.linear(f"terms.operator.attention.{name}", x) for name in ("query", "key", "value"))
+    wide = x.shape[1] // heads
+    mixed = torch.zeros_like(x)
+    for n in range(len(x)):
+        for head in range(heads):
+            part = slice(head * wide, (head + 1) * wide)
+            weights = [math.exp(float(query[n, part] @ key[j, part]) / math.sqrt(wide)) for j in deleted]
+            for weight, j in zip(weights, deleted, strict=True):
+                mixed[n, part] += weight / (1 + sum(weights)) * value[j, part]
+    return x + p.linear("terms.operator.attention.out", mixed)
+
+
+def pool(p: Parameters, x: Tensor, gate_of: Tensor) -> Tensor:
+    """Attention pooling of some genes, with gates from their wild-type states."""
+    if len(x) == 0:
+        return torch.zeros_like(p.values["terms.operator.pooling.value.bias"])  # as in every pooling over no node
+    gate = p.linear("terms.operator.pooling.gate.2", F.gelu(p.linear("terms.operator.pooling.gate.0", gate_of)))[:, 0]
+    return p.linear("terms.operator.pooling.value", torch.softmax(gate, 0) @ x)
+
+
+def global_part(p: Parameters, x: Tensor, deleted: list[int], heads: int) -> tuple[Tensor, Tensor]:
+    """[H] difference of pooled states, [T] prediction."""
+    kept = [n for n in range(len(x)) if n not in deleted]
+    z = pool(p, x, x) - pool(p, attended(p, x, deleted, heads)[kept], x[kept])
+    return z, p.linear("terms.operator.head.2", F.gelu(p.linear("terms.operator.head.0", z)))
+
+
+def factorisation_part(p: Parameters, x: Tensor, deleted: list[int]) -> Tensor:
+    """[T] effects and products, pair by pair."""
+    name = "terms.genes.head.factorisation"
+    effects = p.linear(f"{name}.effect", x) + p.values.get(f"{name}.own_effects", 0)
+    vectors = p.linear(f"{name}.vector", x) if f"{name}.vector.weight" in p.values else x
+    vectors = vectors + p.values.get(f"{name}.own_vectors", 0)
+    score = sum((effects[i] for i in deleted), effects.new_zeros(effects.shape[1]))
+    for position, i in enumerate(deleted):
+        for j in deleted[:position]:
+            score = score + p.linear(f"{name}.score", vectors[i] * vectors[j])
+    return score
+
+
+@torch.no_grad()
+def plain_parts(model, cell: RandomCell, strain: list[int]) -> dict[str, Tensor]:
+    """Return what the model gives for one strain: its two parts and z_p."""
+    p, x = Parameters(model), encode(model, cell, left_of(cell, {}))["gene"]
+    deleted = list(dict.fromkeys(strain))
+    z, prediction = global_part(p, x, deleted, OPERATOR_HEADS)
+    return {"difference": z, "operator": prediction, "genes": factorisation_part(p, x, deleted)}
 
 
 def make(cell, outputs: int = 2, **changes) -> SetOperator:
@@ -114,3 +172,22 @@ def test_only_an_operator_that_pools_gives_an_embedding() -> None:
         model = make(nine_network_cell(6), operator=operator, metabolism=False)
         embedding = model(GenotypeBatch.from_lists([list(range(deletions))])).embedding
         assert ("embedding" in model.config.provides()) == (embedding is not None)
+
+
+def test_logits_beyond_what_exponentials_can_hold() -> None:
+    query, key = torch.ones(1, 2, 1), torch.tensor([[[400.0], [399.0], [-400.0]]])
+    slot, present = torch.tensor([[0, 1], [2, 0], [2, 2]]), torch.tensor([[True, True], [True, True], [True, False]])
+    got = scores.pooled_shares(query, key[:, slot], present, torch.ones(2, 3))
+    share = 1 / (1 + math.exp(-1))
+    expected = 2 * torch.tensor([[[share, 1 - share]], [[0, 1]], [[0, 0]]])
+    torch.testing.assert_close(got, expected, atol=1e-6, rtol=1e-6)
+
+
+def test_no_tensor_has_a_state_for_every_gene_and_strain() -> None:
+    genes, strains = 50, 40
+    layer = DeletionAttention(64, 2)
+    batch = GenotypeBatch.from_lists(torch.randint(0, genes, (strains, 2)).tolist()).padded()
+    with LargestResult() as results:
+        layer(torch.randn(genes, 64, requires_grad=True), torch.rand(genes, strains), *batch).sum().backward()
+    # Two heads, two deleted genes and the key of no deletion.
+    assert results.largest <= genes * strains * 2 * 3

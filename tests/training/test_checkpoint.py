@@ -23,7 +23,7 @@ from dglcell.training.prepare import Prepared, prepare
 from dglcell.training.run import train
 from tests.tiny import BARE, Tiny, history
 
-KEEPING = ("model.link=auto",)
+KEEPING = ("model.link=minimum",)
 OPERATOR = ("model.name=set_operator", "model.local_heads=2")
 
 
@@ -39,7 +39,7 @@ def test_a_run_goes_on_and_predicts_with_what_its_checkpoint_keeps(
     assert all(torch.equal(other[name], weight) for name, weight in one.items())
     assert history(whole) == history(again)
     assert len(one["terms.link.measured.genes"]) > 0
-    assert LINKS[int(one["terms.link.codes"][0])] == "minimum"
+    assert int(one["terms.link.codes"][0]) == LINKS["minimum"]
 
 
 STILL = ("optimizer={name: SGD, lr: 1.0e-30}", "trainer.epochs=1")
@@ -171,12 +171,6 @@ def test_no_label_of_another_part_is_read(tiny: Tiny, prepared: Prepared, tmp_pa
     assert all(weight.equal(other[name]) for name, weight in one.items())
 
 
-def test_auto_takes_a_link_for_each_phenotype(tiny: Tiny, tmp_path: Path) -> None:
-    config = tiny.config(tmp_path, "model.link=auto", "data.phenotypes=[fitness,digenic_interaction]")
-    link = link_of(make_task(config, prepare(config, command="test"), RunDirectory(tmp_path)).model)
-    assert [LINKS[code] for code in link.codes] == ["minimum", "identity"]
-
-
 def test_links_of_a_fitness_are_refused_for_scores(tiny: Tiny, tmp_path: Path) -> None:
     message = (
         r"`model.link: log` is for phenotypes relative .*\n  got: +phenotype 'digenic_interaction'\n.*\n.*identity"
@@ -191,7 +185,7 @@ def test_links_of_a_fitness_are_refused_for_scores(tiny: Tiny, tmp_path: Path) -
     [
         (
             ["model.link=loog"],
-            r"`model.link` is unknown\n  got: +loog\n.*identity, log, logistic, .*minimum, bounded, auto",
+            r"`model.link` is unknown\n  got: +loog\n.*identity, log, saturation, minimum, bounded",
         ),
         (
             ["model.link=log", "data.normalise=logistic", "loss=bce"],

@@ -5,9 +5,7 @@ A training strain is a *part* of a strain if every reaction (or gene) that it lo
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -18,12 +16,10 @@ from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import CONVERTS, GENE, REACTION
 from dglcell.models.config import LinkConfig
 from dglcell.models.terms.term import Seen, Surroundings, Term, Training
-from dglcell.nn.config import AUTO_LINK, COMPARING_LINKS, LINKS
+from dglcell.nn.config import LINKS
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.rules import from_source
 from dglcell.perturbation.sent import keep_masks, listed
-
-logger = logging.getLogger("dglcell")
 
 MOST_CELLS = 2**28
 """Most entries of a table of training strains and nodes: a gigabyte."""
@@ -47,11 +43,6 @@ PARTS, WHOLES = "measured parts", "measured strains that lose more"
 def log(score: Tensor) -> Tensor:
     r"""Return :math:`y = e^\eta`: where scores of deletions add up, their effects on the phenotype multiply."""
     return score.clamp(max=20.0).exp()  # far beyond any phenotype, and finite
-
-
-def logistic(score: Tensor) -> Tensor:
-    r"""Return :math:`y = 2\sigma(2\eta) = 1 + \tanh\eta`: between 0 and twice the wild type, of slope 1 there."""
-    return 1 + score.tanh()
 
 
 def saturation(score: Tensor) -> Tensor:
@@ -86,62 +77,53 @@ def bounded(score: Tensor, least: Tensor, largest: Tensor, slope: float = 0.0) -
 
 
 class Link(Term):
-    r"""Turn the scores :math:`\eta` of a model into normalised phenotypes, with one link for each phenotype.
+    r"""Turn the scores :math:`\eta` of a model into normalised phenotypes.
 
     Links but ``identity`` are for phenotypes relative to the wild type, whose value is 1. The score of the strain
     without deletions is taken off every score, so that this strain has the wild type's value exactly. A link gives
     original units; these are normalised here, once, and nowhere else on the way to the loss. The guide to models lists
     the links.
 
-    ``auto`` is ``minimum`` for phenotypes that look like a fitness, or ``saturation`` where strains have activities or
-    covariates, and ``identity`` for all others: scores of interactions, and classes, whose link is the normaliser's
-    (``data.normalise: logistic``). Strains lose reactions, or genes where the model reads no reactions; that decides
-    which measured strains are parts of a strain. A model that was trained on strains with activities or covariates
-    compares them with none. Parts of strains are told by the genes that they lack, which does not say how weak these
-    are, or in which medium.
+    Strains lose reactions, or genes where the model reads no reactions; that decides which measured strains are parts
+    of a strain. A model that was trained on strains with activities or covariates compares them with none. Parts of
+    strains are told by the genes that they lack, which does not say how weak these are, or in which medium.
 
     Attributes:
-        codes: [T] number of each phenotype's link in ``LINKS``.
+        codes: [T] number of the link, as in ``LINKS``.
         shift, scale: [T] of the normalisation.
         measured: the training strains, for ``minimum`` and ``bounded``; else None.
     """
 
     Config = LinkConfig
-    codes: Tensor
     shift: Tensor
     scale: Tensor
 
     def __init__(self, config: LinkConfig, surroundings: Surroundings) -> None:
         super().__init__(config, surroundings)
         outputs, self.link = surroundings.outputs, config.link
-        self.register_buffer("codes", torch.zeros(outputs, dtype=torch.uint8))
+        self.register_buffer("codes", torch.full((outputs,), LINKS[self.link], dtype=torch.uint8))
         self.register_buffer("shift", torch.zeros(outputs))
         self.register_buffer("scale", torch.ones(outputs))
         self.measured = None
-        if self.link in COMPARING_LINKS:
+        if self.link in ("minimum", "bounded"):
             reactions = surroundings.metabolism and REACTION in surroundings.cell.num_nodes
             node_type = REACTION if reactions else GENE
             self.measured = MeasuredStrains(outputs, node_type, whole=self.link == "bounded")
             self.fitted = tuple(f"measured.{name}" for name in ("genes", "offsets", "labels"))
 
     def fit(self, train: Training, cell: ResidentCell) -> None:
-        """Take each phenotype's link, the units, and the strains to compare with."""
-        strains, names = train.strains, list(train.strains.phenotypes)
-        deletions = strains.activities is None and not strains.covariates
-        auto = "minimum" if deletions else "saturation"
-        pairs = zip(names, train.fitness_like, strict=True)
-        links = [_link_of(self.link, name, auto, fitness_like=like) for name, like in pairs]
-        self.choose(links, train.normaliser.shift, train.normaliser.scale)
-        if self.link == AUTO_LINK:
-            logger.info("links: %s", ", ".join(f"{name} {one}" for name, one in zip(names, links, strict=True)))
-        if self.measured is not None and deletions and not set(links).isdisjoint(COMPARING_LINKS):
+        """Take the units, and the strains to compare with."""
+        strains = train.strains
+        for name, fitness_like in zip(strains.phenotypes, train.fitness_like, strict=True):
+            if not fitness_like and self.link != "identity":
+                what = f"`model.link: {self.link}` is for phenotypes relative to the wild type, such as a fitness"
+                expected = "labels that are mostly positive, hardly ever negative, and have other values than 0 and 1"
+                do = "set `model.link: identity`"
+                raise ConfigError(what, got=f"phenotype '{name}'", expected=expected, do=do)
+        self.shift.copy_(train.normaliser.shift)
+        self.scale.copy_(train.normaliser.scale)
+        if self.measured is not None and strains.activities is None and not strains.covariates:
             self.measured.remember(cell, strains.perturbations, strains.labels)
-
-    def choose(self, links: Sequence[str], shift: Tensor, scale: Tensor) -> None:
-        """Set each phenotype's link, and how its labels are normalised."""
-        self.codes.copy_(torch.tensor([LINKS.index(link) for link in links], dtype=torch.uint8))
-        self.shift.copy_(shift)
-        self.scale.copy_(scale)
 
     def finish(self, score_BT: Tensor, seen: Seen) -> Tensor:
         """Return phenotypes of strains, beside those of their measured parts where the link compares them, [B, T]."""
@@ -175,29 +157,16 @@ class Link(Term):
         self, score_BT: Tensor, wild_type_1T: Tensor, bound_BT: Tensor | None, least_BT: Tensor | None = None
     ) -> Tensor:
         """Return phenotypes in normalised units, [B, T], from scores and bounds in original units; see ``_bounds``."""
+        if self.link == "identity":
+            return score_BT
         anchored_BT = score_BT - wild_type_1T
-        single_BT = saturation(anchored_BT)
-        values = {"log": log(anchored_BT), "logistic": logistic(anchored_BT), "saturation": single_BT}
-        if bound_BT is not None:
-            values["minimum"] = minimum(single_BT, bound_BT)
+        value_BT = log(anchored_BT) if self.link == "log" else saturation(anchored_BT)
+        if self.link == "minimum" and bound_BT is not None:
+            value_BT = minimum(value_BT, bound_BT)
+        if self.link == "bounded" and bound_BT is not None:
             least_BT = torch.zeros_like(bound_BT) if least_BT is None else least_BT
-            values["bounded"] = bounded(anchored_BT, least_BT, bound_BT, LEAK if self.training else 0.0)
-        out_BT = score_BT
-        for name, value_BT in values.items():
-            chosen_T = self.codes == LINKS.index(name)
-            out_BT = torch.where(chosen_T, (value_BT - self.shift) / self.scale, out_BT)
-        return out_BT
-
-
-def _link_of(link: str, phenotype: str, auto: str, *, fitness_like: bool) -> str:
-    if link == AUTO_LINK:
-        return auto if fitness_like else "identity"
-    if not fitness_like and link != "identity":
-        what = f"`model.link: {link}` is for phenotypes relative to the wild type, such as a fitness"
-        expected = "labels that are mostly positive, are hardly ever negative, and have other values than 0 and 1"
-        do = "set `model.link: identity` or `auto`"
-        raise ConfigError(what, got=f"phenotype '{phenotype}'", expected=expected, do=do)
-    return link
+            value_BT = bounded(anchored_BT, least_BT, bound_BT, LEAK if self.training else 0.0)
+        return (value_BT - self.shift) / self.scale
 
 
 class MeasuredStrains(nn.Module):

@@ -161,9 +161,8 @@ def test_a_deletion_is_seen_as_it_was_without_activities() -> None:
 
 
 def test_strains_carry_covariates_into_a_batch() -> None:
-    strains = Strains.from_names(
-        [["g0"], ["g1"]], covariates={"medium": ["MOPS", "LB"], "temperature": [30, 37], "allele": ["b-1", "a-1"]}
-    )
+    covariates = {"medium": ["MOPS", "LB"], "temperature": [30, 37], "allele": ["b-1", "a-1"]}
+    strains = Strains.from_names([["g0"], ["g1"]], covariates=covariates)
     seen = strains.with_covariates(SEEN).to("cpu").take(torch.tensor([1, 0])).perturbations.covariates
     assert seen is not None
     assert seen.tolist() == [[0, 37, 0], [1, 30, 2]]
@@ -188,7 +187,7 @@ def test_the_wild_type_has_its_value_with_any_heads(heads: str) -> None:
     link = model.terms["link"]
     assert isinstance(link, Link)
     assert link.measured is not None
-    link.choose(["minimum", "log"], torch.tensor([0.5, 0.25]), torch.tensor([2.0, 4.0]))
+    link.shift, link.scale = torch.tensor([0.5, 0.25]), torch.tensor([2.0, 4.0])
     measured = GenotypeBatch.from_lists([[0], [1]])
     link.measured.remember(CELL, measured, torch.tensor([[0.5, 0.1], [0.25, 0.1]], dtype=torch.float64))
     for parameter in model.parameters():  # heads begin near zero, where every link is the identity
