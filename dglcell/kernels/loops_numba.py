@@ -116,16 +116,6 @@ _column = np.uint64
 
 
 @jit
-def pack(x, column, tile):
-    """Copy the columns of ``x`` [N, C] from ``column`` on to ``tile`` [N, W]; zeros beyond the last."""
-    width, column = _column(min(tile.shape[1], x.shape[1] - column)), _column(column)
-    for u in range(tile.shape[0]):
-        for c in range(width):
-            tile[u, c] = x[u, column + c]
-        tile[u, width:] = 0
-
-
-@jit
 def sum_rows(source, stride, offset, width, starts, indices, weights, y, column):
     """Compute ``y[v, column + c] = Σ weights[e] · source[indices[e], offset + c]`` over the edges e of every row v.
 

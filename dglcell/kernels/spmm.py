@@ -102,7 +102,7 @@ def _sum_part(
     offset = column
     if pack:
         tile = np.empty((len(x), -(-width // PADDING) * PADDING), x.dtype)
-        compiled.pack(x, column, tile)
+        tile[:, :width], tile[:, width:] = x[:, columns], 0
         x, width, offset = tile, tile.shape[1], 0
     starts = starts[rows.start : rows.stop + 1]
     compiled.sum_rows(x.reshape(-1), x.shape[1], offset, width, starts, neighbours, weights, y[rows], column)
@@ -132,13 +132,12 @@ def triton_works(device_type: str) -> bool:
     relation = ResidentRelation(("gene", "compared", "gene"), *ends, nodes, nodes, (number % 7 + 1) / 7)
     x = torch.arange(nodes * 80, device=device_type).sin().view(nodes, -1)
     try:
-        with torch.inference_mode(False):  # a prediction may be the first to ask
-            for dtype, limit in ((torch.float32, 1e-4), (torch.bfloat16, 0.05)):
-                for transposed in (False, True):
-                    products = [KERNELS[name](relation, x.to(dtype), True, transposed) for name in ("triton", "csr")]
-                    found, right = (product.float() for product in products)
-                    if not bool(((found - right).abs().max() <= limit * right.abs().max()).cpu()):
-                        what = what or f"a sum in {str(dtype)[6:]} differs"
+        for dtype, limit in ((torch.float32, 1e-4), (torch.bfloat16, 0.05)):
+            for transposed in (False, True):
+                products = [KERNELS[name](relation, x.to(dtype), True, transposed) for name in ("triton", "csr")]
+                found, right = (product.float() for product in products)
+                if not bool(((found - right).abs().max() <= limit * right.abs().max()).cpu()):
+                    what = what or f"a sum in {str(dtype)[6:]} differs"
     except Exception as error:  # compilers fail in ways of their own
         what = str(error).splitlines()[0] if str(error) else type(error).__name__
     if what:

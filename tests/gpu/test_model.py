@@ -156,9 +156,3 @@ def test_the_same_seed_gives_the_same_weights(
 def test_a_tensor_on_no_device_in_particular_is_found(maker: Callable[[], torch.Tensor]) -> None:
     with pytest.raises(AssertionError, match="without a device"), ExplicitDevices():
         maker()
-
-
-def test_made_like_others() -> None:
-    x = torch.ones(3)
-    with ExplicitDevices():
-        torch.zeros_like(x) + x.new_ones(3) + torch.arange(3, device=x.device)

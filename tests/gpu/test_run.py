@@ -20,8 +20,7 @@ from dglcell.runs import RunDirectory
 from dglcell.training import task as task_module
 from dglcell.training.evaluate import evaluate_run
 from tests.gpu.devices import ExplicitDevices, needs_gpu
-from tests.models.plain_dango import random_networks
-from tests.models.test_dango import make_cell
+from tests.models.test_dango import make_cell, random_networks
 from tests.random_cells import STRAINS, randomise
 from tests.tiny import Tiny, history
 

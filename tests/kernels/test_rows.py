@@ -94,7 +94,7 @@ def test_pull_adds_what_is_at_the_other_ends(seed: int, weighted: bool, reverse:
 
 @examples(30)
 @given(seed=st.integers(0, 2**32 - 1), weighted=st.booleans(), share=st.sampled_from([0.0, 0.5, 1.0]), width=WIDTHS)
-def test_push_is_the_transpose_of_pull(seed: int, weighted: bool, share: float, width: int) -> None:
+def test_push_adds_to_what_is_at_the_other_ends(seed: int, weighted: bool, share: float, width: int) -> None:
     case = Case(seed, weighted=weighted)
     index, generator = case.sources, torch.Generator().manual_seed(seed)
     there = RowIndex(torch.rand(case.M, case.B, generator=generator) < share)
@@ -105,14 +105,8 @@ def test_push_is_the_transpose_of_pull(seed: int, weighted: bool, share: float, 
             row = int(there.table[other, strain])
             if own == node and row >= 0:
                 expected[row] += weight * source[i]
-    start = out.clone()
     push(case.relation, index, there.table, source, out)
     torch.testing.assert_close(out, expected, **EXACT)
-    # ⟨push(x), y⟩ = ⟨x, pull(y)⟩
-    y, back = case.values(*out.shape), torch.zeros(len(index), width, dtype=torch.float64)
-    if len(there):
-        pull(case.relation, index, there.table, y, back, reverse=True)
-    torch.testing.assert_close(((out - start) * y).sum(), (source[:-1] * back).sum(), atol=1e-9, rtol=1e-9)
 
 
 @given(seed=st.integers(0, 2**32 - 1), number=st.integers(0, 40), width=WIDTHS)

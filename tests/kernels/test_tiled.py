@@ -38,14 +38,10 @@ def skewed_relation(num_src: int, num_dst: int, edges: int, weighted: bool) -> R
 @pytest.mark.parametrize(
     ("num_src", "num_dst", "edges", "columns"),
     [
-        (50, 40, 600, 1),
-        (50, 40, 600, 64),
-        (50, 40, 9000, 131),
-        (9, 5, 30, 3000),
-        (30, 20, 99, 2064),
+        (50, 40, 600, 1), (50, 40, 600, 64), (50, 40, 9000, 131), (9, 5, 30, 3000), (30, 20, 99, 2064),
         (64, 66, 2200, 17024),
     ],
-)
+)  # fmt: skip
 def test_all_shapes_equal_the_dense_product(
     num_src: int, num_dst: int, edges: int, columns: int, weighted: bool, threads: int
 ) -> None:

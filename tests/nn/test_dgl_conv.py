@@ -27,28 +27,8 @@ dgl = pytest.importorskip("dgl", exc_type=ImportError)
 WIDTH = 4
 
 
-class OwnSum(nn.Module):
-    """Sums of weighted messages of one strain, beside the node's own row: what a user may write."""
-
-    def __init__(self, in_feats: int, out_feats: int) -> None:
-        super().__init__()
-        self.itself, self.message = nn.Linear(in_feats, out_feats), nn.Linear(in_feats, out_feats, bias=False)
-
-    def forward(self, graph: Any, feat: tuple[Tensor, Tensor], edge_weight: Tensor | None = None) -> Tensor:
-        with graph.local_scope():
-            graph.srcdata["message"] = self.message(feat[0])
-            graph.edata["weight"] = torch.ones(graph.num_edges()).to(feat[0]) if edge_weight is None else edge_weight
-            graph.update_all(lambda edges: {"m": edges.src["message"] * edges.data["weight"].unsqueeze(1)}, _sum)
-            received = graph.dstdata.get("received", torch.zeros_like(feat[1]))
-            return self.itself(feat[1]) + received
-
-
-def _sum(nodes: Any) -> dict[str, Tensor]:
-    return {"received": nodes.mailbox["m"].sum(1)}
-
-
 class Gate(nn.Module):
-    """Weighted sums, gated by the node's own row, where weights must be given."""
+    """Weighted sums, gated by the node's own row, where weights must be given: what a user may write."""
 
     def __init__(self, in_feats: int, out_feats: int) -> None:
         super().__init__()
@@ -74,7 +54,6 @@ MODULES: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     "sage": (dgl.nn.SAGEConv, {"aggregator_type": "mean"}),
     "graph_both": (dgl.nn.GraphConv, {}),
     "gin": (dgl.nn.GINConv, {}),
-    "own": (OwnSum, {}),
     "gate": (Gate, {}),
     "gatv2": (dgl.nn.GATv2Conv, {"num_heads": 2}),
 }
