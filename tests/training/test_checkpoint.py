@@ -183,10 +183,7 @@ def test_links_of_a_fitness_are_refused_for_scores(tiny: Tiny, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        (
-            ["model.link=loog"],
-            r"`model.link` is unknown\n  got: +loog\n.*identity, log, saturation, minimum, bounded",
-        ),
+        (["model.link=loog"], r"`model.link` is unknown\n  got: +loog\n.*identity, log, saturation, minimum, bounded"),
         (
             ["model.link=log", "data.normalise=logistic", "loss=bce"],
             r"`data.normalise: logistic` is a link already\n  got: +`model.link: log`\n.*set `model.link: identity`",
