@@ -106,8 +106,7 @@ GENE_SETS = {
     )
     for name, of in _DECLARED["gene_sets"].items()
 }
-MODELS = {name: FILES[file] for name, file in _DECLARED["models"].items()}
-"""Metabolic models that an experiment can name; the extension of the file tells the format."""
+MODELS = {name: FILES[file] for name, file in _DECLARED["models"].items()}  # the extension of the file tells the format
 
 
 def provenance(name: str, found: Found) -> dict[str, Any]:

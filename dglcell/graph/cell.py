@@ -106,8 +106,7 @@ class CellConfig:
         return found
 
 
-Part = tuple[Relation, Edges, str]
-"""A relation, its edges, and where messages say that it comes from."""
+Part = tuple[Relation, Edges, str]  # the text is where messages say that they come from
 
 
 def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:

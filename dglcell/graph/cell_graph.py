@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
     from dglcell.graph.resident_graph import Derivation, ResidentGraph
 
-Rule = Relation | Callable[["CellGraph"], "Derivation"]
-"""What strains lose with other nodes has this form; see ``CellGraph``."""
+Rule = Relation | Callable[["CellGraph"], "Derivation"]  # what strains lose with other nodes; see ``CellGraph``
 
 
 @dataclass(frozen=True)
@@ -78,11 +77,8 @@ def merge_pairs(edges: Edges, *, ordered: bool) -> Edges:
     return edges.select(~pd.DataFrame((ends if ordered else np.sort(ends, axis=0)).T).duplicated().to_numpy())
 
 
-SCHEMA_VERSION = 1
-"""Hashes and files of cell graphs are of this version."""
-
-Media = Mapping[str, Mapping[str, float]]
-"""Growth media have this form: medium → reaction node → activity."""
+SCHEMA_VERSION = 1  # of hashes and files
+Media = Mapping[str, Mapping[str, float]]  # medium → reaction node → activity
 
 Titles = Mapping[str, Mapping[str, str]]
 """Names in words have this form: node type → reaction of the metabolic model, or metabolite → e.g. Citrate synthase."""

@@ -14,8 +14,7 @@ from dglcell.published.file import format_hash
 
 WIDTH = 100
 
-LISTED = 40
-"""Untouched genes that are listed before '… and n more'."""
+LISTED = 40  # untouched genes before '… and n more'
 
 
 def describe(cell: CellGraph, *, names: bool = False) -> str:

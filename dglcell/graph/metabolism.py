@@ -288,8 +288,7 @@ def _exchanges(model: Model) -> list[Reaction]:
 # Gene–gene relations that follow from a metabolic model.
 
 
-CURRENCY_DEGREE = 50
-"""A metabolite of more than 50 reactions would join over 1,000 pairs: it says little about any one."""
+CURRENCY_DEGREE = 50  # with more reactions a metabolite would join over 1,000 pairs, and say little of any
 
 # BiGG identifiers without compartment, then names as other models write them, all in lower case.
 _IDENTIFIERS = "h,h2o,o2,co2,pi,ppi,nh4,atp,adp,amp,gtp,gdp,nad,nadh,nadp,nadph,fad,fadh2,coa"
@@ -375,8 +374,7 @@ def _without_diagonal(matrix: csr_array) -> csr_array:
 # Fixed input features of nodes, from the metabolic model of the wild type.
 
 
-WILD_TYPE = "wild_type"
-"""This name, in place of a table of features, stands for what `wild_type_features` computes."""
+WILD_TYPE = "wild_type"  # in place of a table of features: what `wild_type_features` computes
 
 Fluxes = dict[str, float]
 

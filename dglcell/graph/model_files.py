@@ -248,8 +248,7 @@ BARRED = re.compile(
 
 BAR = "__DGLCELL_BAR__"
 
-MOST_NESTED = 16
-"""Different operators inside each other in a gene rule; published models have three."""
+MOST_NESTED = 16  # different operators inside each other in a gene rule; published models have three
 
 _ALWAYS = ast.Constant(True)
 

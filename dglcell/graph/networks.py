@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dglcell")
 
-PLACEHOLDERS = frozenset(("-", "--", ".", "?", "n/a", "na", "nan", "none", "null"))
-"""Tables write these, in any case, where they have no name."""
+PLACEHOLDERS = frozenset(("-", "--", ".", "?", "n/a", "na", "nan", "none", "null"))  # in any case, for no name
 
 
 @dataclass(frozen=True)
@@ -151,11 +150,8 @@ def network_edges(
 # Relations between similar genes: by their neighbours in networks, or by their sets.
 
 
-SIMILAR = "similar"
-"""The relation between genes with similar neighbours has this name; those of sources are ``similar_`` and a name."""
-
-BLOCK = 512
-"""Genes whose similarities to all others are held at a time."""
+SIMILAR = "similar"  # relations of sources are called ``similar_`` and a name
+BLOCK = 512  # genes whose similarities to all others are held at a time
 
 
 @dataclass

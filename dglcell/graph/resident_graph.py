@@ -32,8 +32,7 @@ class CompactEdges:
     weights: Tensor | None = None  #: [E] in the same order, or None
 
 
-PIECE_EDGES = 256
-"""Edges that one program on a GPU sums: a node with more in-edges is cut, so that no launch waits for it."""
+PIECE_EDGES = 256  # that one program on a GPU sums; a node with more is cut, so that none waits for it
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from dglcell.errors import GraphError
 GENE, REACTION, METABOLITE = "gene", "reaction", "metabolite"
 NODE_TYPES = (GENE, REACTION, METABOLITE)
 
-Relation = tuple[str, str, str]
-"""Canonical edge type: (source node type, name, destination node type)."""
+Relation = tuple[str, str, str]  # canonical edge type: source node type, name, destination node type
 
 CATALYSES: Relation = (GENE, "catalyses", REACTION)
 CATALYSED_BY: Relation = (REACTION, "catalysed_by", GENE)
@@ -18,8 +17,7 @@ CONVERTS: Relation = (REACTION, "converts", METABOLITE)
 CONVERTED_BY: Relation = (METABOLITE, "converted_by", REACTION)
 METABOLIC_RELATIONS = (CATALYSES, CATALYSED_BY, CONVERTS, CONVERTED_BY)
 
-WEIGHT = "weight"
-"""The edge feature of this name holds fixed edge weights (stoichiometry, network scores)."""
+WEIGHT = "weight"  # the edge feature that holds fixed edge weights, such as stoichiometry
 
 _MODULE_NAMES = """
 add_module apply bfloat16 buffers call_super_init children compile cpu cuda double dump_patches eval extra_repr float

@@ -221,8 +221,7 @@ def read_aliases(path: Path) -> AliasTable:
     return AliasTable(_targets((name, gene) for name, gene in pairs if gene and name != gene))
 
 
-Named = tuple[str, str, Sequence[str]]
-"""A gene of a genome: its systematic name, its standard name or none, and its aliases."""
+Named = tuple[str, str, Sequence[str]]  # of a gene: its systematic name, its standard name or none, and its aliases
 
 
 def read_sgd_features(path: Path) -> Vocabulary:
@@ -287,8 +286,7 @@ def _targets(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
     return {name: tuple(sorted(genes)) for name, genes in targets.items()}
 
 
-VECTORS = (".csv", ".csv.gz", ".parquet", ".npz")
-"""Files of vectors end in one of these."""
+VECTORS = (".csv", ".csv.gz", ".parquet", ".npz")  # ends of files of vectors
 
 
 def read_vectors(path: Path, vocabulary: Vocabulary, key: str) -> NDArray[np.float64]:

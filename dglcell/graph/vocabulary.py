@@ -19,14 +19,9 @@ from dglcell.errors import GraphError, listing
 log = logging.getLogger("dglcell")
 
 REFUSE = "refuse"
-UNKNOWN_POLICIES = (REFUSE, "drop")
-"""Names that are not among the genes are treated in one of these ways."""
-
-LOOKED_AT = 200
-"""Number of unknown names that are searched for what they have in common."""
-
-SEPARATORS = ",+/|&:_ -"
-"""Tables write one of these between two genes of a strain, instead of the semicolon."""
+UNKNOWN_POLICIES = (REFUSE, "drop")  # what becomes of names that are not among the genes
+LOOKED_AT = 200  # unknown names that are searched for what they have in common
+SEPARATORS = ",+/|&:_ -"  # some tables write one between two genes of a strain, instead of the semicolon
 
 NUMBER, DIGIT = re.compile(r"[0-9]+"), re.compile(r"[0-9]")
 
@@ -238,8 +233,7 @@ class AliasTable:
         return resolved, sorted(ambiguous)
 
 
-FEW = 0.1
-"""Two parts whose smaller one shares less than this with the other one hardly meet."""
+FEW = 0.1  # two parts of which the smaller one shares less with the other hardly meet
 
 
 def around_genes(names: Iterable[str], genes: Vocabulary) -> tuple[str, str] | None:

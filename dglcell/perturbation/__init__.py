@@ -2,12 +2,8 @@
 
 from dglcell.errors import ConfigError
 
-STRATEGIES = ("edge_subgraph", "edge_mask", "node_mask", "difference")
-"""The strains' graphs can be expressed in these ways, of which ``auto`` takes one. See
-``dglcell.perturbation.perturb``."""
-
-DGL_STRATEGIES = ("edge_subgraph", "edge_mask")
-"""These strategies leave products to DGL, whose build must support the device."""
+STRATEGIES = ("edge_subgraph", "edge_mask", "node_mask", "difference")  # ``auto`` takes one of them
+DGL_STRATEGIES = ("edge_subgraph", "edge_mask")  # they leave products to DGL, whose build must support the device
 
 
 def no_edges(what: str, strategy: str, able: tuple[str, ...] = DGL_STRATEGIES) -> ConfigError:

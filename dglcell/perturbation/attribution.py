@@ -67,8 +67,7 @@ class Received:
         return edge_D, strain_D, value_D
 
 
-BLOCK = 1 << 16
-"""Messages that are computed together."""
+BLOCK = 1 << 16  # messages that are computed together
 
 
 def _dots(x_NH: Tensor, rows_D: Tensor, grad_MBH: Tensor, targets_D: Tensor, strains_D: Tensor) -> Tensor:
@@ -216,8 +215,7 @@ def elementwise_secant(call: Call, before: Sequence[Any], deltas: Sequence[Tenso
     return with_gradient_of(change, torch.stack(torch.broadcast_tensors(*parts)).sum(0))
 
 
-POINTS = [(0.5 - 12**-0.5, 0.5), (0.5 + 12**-0.5, 0.5)]
-"""A function without a rule is differentiated at these points of a straight line, with these weights (Gauss)."""
+POINTS = [(0.5 - 12**-0.5, 0.5), (0.5 + 12**-0.5, 0.5)]  # of a straight line, with their weights (Gauss)
 
 
 def general_secant(

@@ -204,8 +204,7 @@ CURVES = {
 """This maps the name of a function to its curve."""
 
 
-LARGEST_EXPONENT = 30.0
-"""The exponent of e^Δ is at most this, far below where single precision overflows."""
+LARGEST_EXPONENT = 30.0  # of e^Δ, far below where single precision overflows
 
 
 def share_changes(p: Tensor, logits: Tensor, delta: Tensor, dim: int, alive: Tensor | None = None) -> Tensor:

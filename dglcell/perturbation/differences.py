@@ -18,11 +18,8 @@ from dglcell.perturbation.execution import BasePass
 from dglcell.perturbation.sent import Kept, received, sent, sent_by, sums_by_slot
 from dglcell.perturbation.states import DifferenceStates, Execution, States
 
-FEWER = 2
-"""Lost nodes are listed where a state has at least this multiple of them as columns."""
-
-FEW_LEFT = 2
-"""Little is left of a node's sources where the base has more than this multiple of their activities."""
+FEWER = 2  # lost nodes are listed where a state has this many times as many columns
+FEW_LEFT = 2  # little is left of sources where the base has more than so many times their activities
 
 
 class NodeMask:
@@ -173,12 +170,8 @@ def change_of_means(sums: Tensor, base: Tensor, degree: Tensor, left: Tensor) ->
     return sums * (1 / left).to(sums.dtype) + base.to(sums.dtype) * loss.to(sums.dtype)
 
 
-PUSH_COST = 2.0
-"""Cost of an edge when sources add to their targets, as a multiple of that when targets gather from their sources."""
-
-MARK_COST = 16.0
-"""Cost of marking the end of an edge in one strain, as a multiple of that of a product's sum over an edge for one
-strain."""
+PUSH_COST = 2.0  # of adding along an edge to its target, in gatherings from its source
+MARK_COST = 16.0  # of marking the end of an edge in one strain, in sums over an edge for one strain
 
 
 class Difference(NodeMask):

@@ -24,14 +24,9 @@ RowFunction = Callable[[int | Tensor, Sequence[Tensor], Sequence[Tensor | None]]
 """A rule maps owners of the rows, bases and differences of the arguments to those of the result; see
 ``PerturbedTensor``."""
 
-COMPILED_ROWS = 1 << 13
-"""Rows of the smallest block that is compiled: half of a block on a CPU."""
-
-UNCOMPILED_EVALUATION = ("cpu",)
-"""On these devices layers are compiled for training only: a CPU gains 0 to 20 % in predictions of all triples."""
-
-VARIANTS = 64
-"""Most compiled forms of a function: by device, precision, arguments that differ, and structure of a layer."""
+COMPILED_ROWS = 1 << 13  # of the smallest block that is compiled: half of a block on a CPU
+UNCOMPILED_EVALUATION = ("cpu",)  # a CPU would gain 0 to 20 % in predictions of all triples
+VARIANTS = 64  # of a compiled function: by device, precision, arguments that differ, structure of a layer
 
 
 def row_function(function: Callable[..., Tensor], compiled: bool) -> RowFunction:

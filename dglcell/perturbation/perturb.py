@@ -23,20 +23,15 @@ from dglcell.perturbation.targets import Perturbs
 
 REDUCES = ("sum", "mean")
 
-UNSTACKED_DEVICES = ("cpu",)
-"""On these devices ``node_mask`` computes relations one by one: their rows stay in a CPU's cache. A GPU waits for
-launches."""
-
-MOST_SLOTS = 256
-"""Lost nodes are listed by strain while no strain has more: more than a state has columns do not pay."""
+UNSTACKED_DEVICES = ("cpu",)  # whose cache holds the rows of one relation; a GPU waits for launches
+MOST_SLOTS = 256  # lost nodes by strain that are listed; more than a state has columns do not pay
 
 
 ROWS_WORTH_COMPILING = 5e9
 """Rows of a run, summed over strains and relations, from which compiled layers pay on a GPU. On an H100 they saved
 about 40 ms of a step with 28 strains of yeast's size, 5 million rows, and compiling took about 40 s."""
 
-COMPILED_DENSE_SHARE = 0.25
-"""From this share of listed pairs on, compiled layers compute all pairs sooner than plain torch computes the list."""
+COMPILED_DENSE_SHARE = 0.25  # of pairs: from here on, compiled layers compute all sooner than plain torch the list
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,7 @@ from dglcell.perturbation.execution import BasePass, RowFunction, row_function
 from dglcell.perturbation.rules import PerturbedTensor
 from dglcell.perturbation.sent import Kept
 
-DENSE_SHARE = 0.5
-"""Without calibration all pairs are computed where the listed ones are more than this share of them."""
+DENSE_SHARE = 0.5  # of listed pairs from which on all are computed
 
 ROWS_IN_BLOCK = {"cpu": 1 << 14, "cuda": 1 << 22}
 """Rows that are computed together, by device: few enough to stay in a CPU's cache, enough for calls to cost little;
@@ -35,8 +34,7 @@ Score = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """A score gives the logits of edges, [rows, A] for A heads, from the keys and queries of their ends, [rows, H] each,
 and from the fixed weights of the edges, [rows], where the relation has them. The keys are what is averaged."""
 
-Addend = tuple[Callable[..., Tensor] | None, Sequence["States"]]
-"""An addend is a function of rows and its arguments; None stands for one argument as it is."""
+Addend = tuple[Callable[..., Tensor] | None, Sequence["States"]]  # a function of rows, None for one state as it is
 
 
 @dataclass(frozen=True, kw_only=True)

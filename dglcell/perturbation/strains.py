@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 Edges = Mapping[str | Relation, Lists]
 
-ACTIVITY = "activity"
-"""The feature of this name says how much is left of nodes and edges of a strain's graph, where some are weakened."""
+ACTIVITY = "activity"  # feature: what is left of nodes and edges of a graph, where some are weakened
 
 
 def perturb(

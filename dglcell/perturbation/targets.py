@@ -17,8 +17,7 @@ from dglcell.errors import GenotypeError, listing
 from dglcell.graph.schema import Relation
 from dglcell.graph.vocabulary import Vocabulary
 
-Lists = Sequence[Iterable[Any]]
-"""One list for each strain."""
+Lists = Sequence[Iterable[Any]]  # one for each strain
 
 
 @dataclass(frozen=True)
