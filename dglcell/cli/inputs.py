@@ -164,8 +164,7 @@ def data_list(options: argparse.Namespace) -> None:
 )
 def graph_describe(options: argparse.Namespace) -> None:
     """Describe the cell graph of an experiment or a run."""
-    from dglcell.graph.cell import build_cell
-    from dglcell.graph.describe import describe
+    from dglcell.graph.cell import build_cell, describe
     from dglcell.runs import RunDirectory
     from dglcell.trained_models import cell_of_run, find_model
 

@@ -158,10 +158,9 @@ def named_table(config: NetworkConfig, key: str) -> NamedTable:
 def read_names(
     name: str, otherwise: Callable[[Path], Vocabulary | AliasTable], raw: str | None = None
 ) -> tuple[Any, dict[str, Any], Path]:
-    """Read genes with their other names: a gene set, a file of a genome, or another file, as ``otherwise`` reads it.
+    """Read genes, or their other names: a gene set, a file of a genome, or another file, as ``otherwise`` reads it.
 
-    Returns:
-        The genes, or their other names alone; where they come from, as plain containers; and the file.
+    The second result says where they come from, as plain containers, and the third is the file.
     """
     if name in GENE_SETS:
         found = GENE_SETS[name].file.find(raw)

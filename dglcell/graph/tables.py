@@ -87,13 +87,10 @@ def read_table(
 ) -> EdgeTable:
     """Read some columns of a text file, plain or ``.gz``; a ``GraphError`` says what is wrong with it.
 
-    They are separated by the first of tab, comma and semicolon that is in line 1, else by blanks.
-
-    Args:
-        path: the file.
-        wanted: column names of the header, or positions from 0 written as numbers; None for all that line 1 names.
-        header: whether the first line names the columns; None: it does if a wanted column is not a number.
-        quotes: whether fields may stand in double quotes; otherwise a quote is a character like others.
+    They are separated by the first of tab, comma and semicolon that is in line 1, else by blanks. ``wanted`` has column
+    names of the header, or positions from 0 written as numbers; None stands for all that line 1 names. Line 1 is a
+    header where ``header`` says so, or where it is None and a wanted column is no number. Fields may stand in double
+    ``quotes``; otherwise a quote is a character like others.
     """
     import pandas as pd
 

@@ -212,13 +212,10 @@ class AliasTable:
     def resolve(
         self, names: Sequence[str], known: Vocabulary | None = None, *, spelled: bool = False
     ) -> tuple[list[str], list[str]]:
-        """Replace aliases by systematic names.
+        """Replace aliases by systematic names, and return the distinct ambiguous ones, too, which stay as they are.
 
         A name of ``known`` stands for itself, whatever the aliases say. If ``spelled``, a name that is neither known
         nor an alias may differ in case and blanks from the one that is meant.
-
-        Returns:
-            The resolved names (an ambiguous or unlisted name stays as it is) and the distinct ambiguous ones.
         """
         resolved, ambiguous = [], set()
         for name in names:

@@ -208,13 +208,10 @@ LARGEST_EXPONENT = 30.0  # of e^Δ, far below where single precision overflows
 
 
 def share_changes(p: Tensor, logits: Tensor, delta: Tensor, dim: int, alive: Tensor | None = None) -> Tensor:
-    """Return by how much a softmax's shares change, ``p' − p``, of the shape that all broadcast to.
+    """Return by how much a softmax's shares change along ``dim``, ``p' − p``, of the shape that all broadcast to.
 
-    Args:
-        p, logits: shares and logits of the base.
-        delta: by how much the logits differ.
-        dim: the dimension along which shares sum to one, negative.
-        alive: bool, false where an entry is gone; optional. Where none is alive, all shares become zero.
+    ``p`` and ``logits`` are of the base, whose logits change by ``delta``. ``alive`` is false where an entry is gone;
+    where none is alive, all shares become zero.
     """
     floor = torch.finfo(delta.dtype).min
     gone = torch.zeros((), dtype=torch.bool, device=delta.device) if alive is None else ~alive

@@ -27,17 +27,11 @@ destinations."""
 
 @dataclass(frozen=True, eq=False)
 class EdgeRows:
-    """Hold edges of one relation as DGL has them, with what belongs to each.
+    """Hold edges of one relation as DGL has them, with what belongs to each."""
 
-    Attributes:
-        graph: a graph of DGL with E edges.
-        weight: [E] fixed weights; None where edges have none.
-        activity: [E] what is left of each edge, which includes what is left of its source, or [E, C] for C columns;
-            None where it is all.
-    """
-
-    graph: DGLGraph
-    weight: Tensor | None
+    graph: DGLGraph  #: a graph of DGL with E edges
+    weight: Tensor | None  #: [E] fixed weights; None where edges have none
+    #: [E] what is left of each edge, which includes what is left of its source, or [E, C] for C columns; None for all
     activity: Tensor | None
 
     @cached_property

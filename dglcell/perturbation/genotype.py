@@ -33,11 +33,9 @@ class GenotypeBatch(Targets):
     def from_lists(
         cls, strains: Sequence[Sequence[int] | Mapping[int, float]], num_genes: int | None = None
     ) -> GenotypeBatch:
-        """Build from Python lists of gene indices, validating them.
+        """Build from the deleted genes of each strain, or from gene → activity; all are checked.
 
-        Args:
-            strains: the deleted genes of each; or, for strains that are not all deletions, gene → activity.
-            num_genes: number of genes of the cell graph; None where it is unknown.
+        ``num_genes`` is None where the cell graph is unknown.
         """
         genes = [[*strain] if isinstance(strain, Mapping) else strain for strain in strains]
         left = None

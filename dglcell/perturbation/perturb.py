@@ -59,16 +59,11 @@ class Choices(Execution):
         compiled: str = "auto",
         one_kernel: bool = False,
     ) -> Choices:
-        """Return the same choices with the form of layers for a run on a device.
+        """Return the same choices with the form of layers for a run of so many rows, over all strains and relations.
 
         Layers are compiled where a GPU has enough to compute; a CPU gains less from it than compiling costs. Compiled
-        layers, and those that one kernel computes, then have differences in bfloat16 where the device multiplies them
-        fast.
-
-        Args:
-            rows: number of rows that the run computes, summed over strains and relations.
-            precision, compiled: values of ``trainer.precision`` and ``model.compile``.
-            one_kernel: whether one kernel computes the rows of a layer, so that nothing is left to compile.
+        layers, and those whose rows ``one_kernel`` computes, then have differences in bfloat16 where the device
+        multiplies them fast. ``precision`` and ``compiled`` are `trainer.precision` and `model.compile`.
         """
         pays = device_type != "cpu" and rows >= ROWS_WORTH_COMPILING
         asked = pays and not one_kernel if compiled == "auto" else compiled == "true"
@@ -166,13 +161,8 @@ class PerturbedCell:
         """Compute the attention of every destination node to its surviving in-edges, in every strain.
 
         The softmax is over the surviving edges only, each of which counts by the activity of its source; a node without
-        any, and a lost node, receive zero.
-
-        Args:
-            relation: the relation whose edges are followed.
-            keys: states of the source nodes, H wide; they are also what is averaged, with the heads side by side.
-            queries: states of the destination nodes.
-            score: logits of (key rows, query rows, edge weights), see ``dglcell.perturbation.states.Score``.
+        any, and a lost node, receive zero. The keys, states of the sources, are also what is averaged, with the heads
+        side by side; the queries are of the destinations. See ``dglcell.perturbation.states.Score`` for the logits.
         """
         if isinstance(self.engine, NodeMask):
             raise no_edges("attention", "difference" if isinstance(self.engine, Difference) else "node_mask")
@@ -196,17 +186,11 @@ def perturb(
     choices: Choices | None = None,
     kept_pass: BasePass | None = None,
 ) -> PerturbedCell:
-    """Return the graphs of all strains of a batch.
+    """Return the graphs of all strains of a batch on the device of the graph; see ``dglcell.perturb``.
 
-    Args:
-        graph: the wild type.
-        batch: B strains on the same device. ``difference`` and ``node_mask`` take the strain of their ``shared``
-            nodes as the base.
-        strategy: one of ``STRATEGIES``, or ``auto``.
-        kernel: how ``node_mask`` and ``difference`` compute their products, see ``dglcell.kernels.spmm``.
-        choices: what ``auto`` stands for, and how ``node_mask`` and ``difference`` compute rows; the device's defaults
-            where None.
-        kept_pass: what ``node_mask`` and ``difference`` computed of the base for earlier batches.
+    ``choices`` say what ``auto`` stands for; the device's defaults do where they are None. ``difference`` and
+    ``node_mask`` take the strain of the batch's ``shared`` nodes as the base, and ``kept_pass`` has what they computed
+    of it for earlier batches.
     """
     if strategy not in (known := ("auto", *STRATEGIES)):
         do = did_you_mean(strategy, known)

@@ -92,19 +92,16 @@ class States(ABC):
     def pool(self, gate: States, kept: Kept) -> Pooled:
         """Return the softmax-weighted mean over the kept nodes, of the base and of every strain.
 
-        Args:
-            gate: logits of the same nodes, one wide.
-            kept: which nodes are kept; one of activity s weighs s times as much. A strain that keeps none of them
-                pools to zero.
+        ``gate`` has logits of the same nodes, one wide. A node of activity s weighs s times as much, and a strain that
+        keeps no node pools to zero.
         """
 
     @abstractmethod
     def sum(self, addends: Sequence[Addend]) -> States:
         """Return the sum of functions of rows, for states of the same nodes as these.
 
-        Args:
-            addends: each function gets one argument per state, tensors [rows, H] or ``PerturbedTensor``, and gives
-                rows; row k of its result may depend on row k of its arguments alone.
+        Each function gets one argument per state, tensors [rows, H] or ``PerturbedTensor``, and gives rows; row k of
+        its result may depend on row k of its arguments alone.
         """
 
     def map(self, function: Callable[[Tensor], Tensor]) -> States:

@@ -183,15 +183,10 @@ def read_targets(
     *,
     repeats: bool = False,
 ) -> Targets:
-    """Look up what strains change, and check it; a ``GenotypeError`` names the strain.
+    """Look up ids or names of what strains change, of ``size`` such things, and check them.
 
-    Args:
-        what: what the targets are, for messages.
-        lists: ids or names, for each strain.
-        size: how many there are.
-        names: their names; None where they have none.
-        activities: what is left of each; None where they are all lost.
-        repeats: whether a strain may name one twice.
+    ``activities`` are what is left of each, None where all are lost. A ``GenotypeError`` names the strain and calls the
+    targets ``what``. With ``repeats`` a strain may name one twice.
     """
     ids = [_ids(what, strain, of, size, names, repeats) for strain, of in enumerate(lists)]
     sizes = [*map(len, ids)]

@@ -11,9 +11,8 @@ import pytest
 
 from dglcell.errors import ConfigError
 from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, NetworkConfig, named_table
-from dglcell.graph.cell import CellConfig, build_cell
+from dglcell.graph.cell import WIDTH, CellConfig, build_cell, describe
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.describe import WIDTH, describe
 from dglcell.graph.schema import gene_relation
 from tests.raw_files import GENES, STRING_CHANNELS, pairs, write_raw_folder
 

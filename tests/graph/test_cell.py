@@ -12,9 +12,8 @@ import pytest
 
 from dglcell.errors import DglcellError, GraphError
 from dglcell.graph.catalogue import NetworkConfig
-from dglcell.graph.cell import CellConfig, build_cell
+from dglcell.graph.cell import CellConfig, build_cell, describe
 from dglcell.graph.cell_graph import CellGraph, Edges
-from dglcell.graph.describe import describe
 from dglcell.graph.metabolism import DERIVED, Metabolism, derived_edges, enzyme_complexes, is_currency
 from dglcell.graph.schema import (
     CATALYSED_BY,
