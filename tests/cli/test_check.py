@@ -44,7 +44,6 @@ def test_a_run_is_compared_on_its_test_part(tiny_run: RunDirectory, capsys: pyte
     [
         (["model.conv=gatv2"], {"edge_mask"}),
         (["model.conv=dgl.nn.GATv2Conv", "model.conv_options={num_heads: 2}"], set()),
-        (["model.conv=dgl.nn.GraphConv"], {"edge_mask"}),
     ],
 )
 def test_an_experiment_is_compared_by_the_strategies_that_run_it(
