@@ -103,9 +103,9 @@ class Strains:
             raise DataError("strains: targets outside their names", got=got, expected=expected)
         lengths = {f"column '{column.name}'": (len(of), len(self)) for column, of in self.columns.items()}
         lengths["activities"] = len(self.left()), len(targets)
-        for what, (got, expected) in lengths.items():
-            if got != expected:
-                raise DataError(f"strains: {what} has the wrong length", got=got, expected=expected)
+        for what, (length, wanted) in lengths.items():
+            if length != wanted:
+                raise DataError(f"strains: {what} has the wrong length", got=length, expected=wanted)
         for place in np.flatnonzero(no_activities(self.left()))[:1]:
             raise GenotypeError(
                 f"strain {self.owners[place]}: the activity of gene '{self.names[targets[place]]}' is no amount",

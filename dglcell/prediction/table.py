@@ -142,11 +142,9 @@ def write_part(folder: Path, number: int, table: Any) -> None:
         with atomic_file(folder / _part(number)) as partial:
             write_tables(partial, ".parquet", iter([table]))
     except OSError as error:
-        what, do = (
-            f"predictions cannot be written; finished parts are kept in '{folder}'",
-            "make room; the same command",
-        )
-        raise DataError(what, got=error.strerror or error, do=f"{do} goes on from here") from error
+        what = f"predictions cannot be written; finished parts are kept in '{folder}'"
+        do = "make room; the same command goes on from here"
+        raise DataError(what, got=error.strerror or error, do=do) from error
 
 
 def write_tables(path: Path, suffix: str, tables: Iterator[Any], about: Mapping[str, Any] | None = None) -> None:
