@@ -1,4 +1,4 @@
-"""Load strains from data sources.
+"""Load strains from data sources, and add columns that simulators compute.
 
 Each source is imported when it is used, so that none needs what another needs.
 """
@@ -16,15 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.checks import check_values, read_section
-from dglcell.data.columns import P_VALUE, Provenance
-from dglcell.data.sources.config import CsvConfig, InSilicoConfig, LaboratoryConfig
+from dglcell.data.columns import COMPUTED, P_VALUE, Provenance, covariate_columns
+from dglcell.data.sources.config import CsvConfig, FbaConfig, InSilicoConfig, LaboratoryConfig
 from dglcell.data.sources.csv_table import counted, joined, keep, measure_csv, merge_replicates, strain_numbers
 from dglcell.data.sources.laboratory import LABORATORIES, check_choices, measure_laboratory
-from dglcell.data.sources.source import Computed, ComputedConfig, Simulator, Source, SourceOptions, Work, shaping
+from dglcell.data.sources.source import Simulator, Source, SourceOptions, Work, shaping
 from dglcell.data.strains import Strains
-from dglcell.errors import ConfigError, DataError, did_you_mean, listing
+from dglcell.errors import ConfigError, DataError, GraphError, did_you_mean, listing
 from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.catalogue import MODELS
+from dglcell.graph.cell import CellConfig
 from dglcell.graph.model_files import SHIPPED
 from dglcell.plugins import FORM, find_class, installed_names
 from dglcell.published.file import download_size
@@ -264,6 +265,79 @@ def _listed_before(
     within = frame.assign(part=part_of[candidates]).duplicated()
     copies[candidates] = (frame.duplicated() & ~within).to_numpy()
     return copies
+
+
+# Columns that simulators compute for strains: flux balance analysis, and classes of one's own.
+
+
+@dataclass
+class ComputedConfig:
+    """Choose a class of your own that computes a column."""
+
+    kind: str = ""  # `MODULE:CLASS`, derived from `dglcell.Simulator`
+    options: dict[str, Any] = field(default_factory=dict)  # options of the class
+
+    def simulator(self, key: str) -> Simulator:
+        """Make the simulator of the section ``key``."""
+        kind: type[Simulator] | None = find_class("simulator", self.kind)
+        if kind is None:
+            raise ConfigError(f"`{key}.kind` names no simulator", got=f"'{self.kind}'", expected=FORM)
+        return kind(read_section(kind.Config, self.options, f"{key}.options"))
+
+
+@dataclass(frozen=True)
+class Computed:
+    """Hold the simulators of an experiment, by the names of their columns, and add these columns to strains."""
+
+    simulators: Mapping[str, Simulator] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, fba: FbaConfig | None, own: Mapping[str, ComputedConfig], cell: CellConfig) -> Computed:
+        """Make the simulators of `data.fba` and `data.computed`."""
+        made: dict[str, Simulator] = {}
+        if fba is not None:
+            from dglcell.data.sources.growth import FbaGrowth  # needs the solver
+
+            model, media = fba.model or cell.model, cell.media if fba.media is None else fba.media
+            if model is None:
+                got, do = "`data.fba.model: null` and `cell.model: null`", "name one, e.g. `data.fba.model: iJO1366`"
+                raise ConfigError("`data.fba` needs a metabolic model", got=got, do=do)
+            made[fba.name] = FbaGrowth(replace(fba, model=model, media=media))
+        return cls(made | {name: one.simulator(f"data.computed.{name}") for name, one in own.items()})
+
+    @property
+    def shaping(self) -> dict[str, Any]:
+        """Return what the columns depend on, as plain containers."""
+        return {name: {"simulator": type(one).__name__, **shaping(one.config)} for name, one in self.simulators.items()}
+
+    def files(self, raw: str | None) -> list[Path]:
+        """Return the files that the columns are made from, as far as they are here, with those of users' classes."""
+        found = []
+        for one in self.simulators.values():
+            with suppress(DataError, GraphError):
+                found += one.files(raw)
+            if not type(one).__module__.startswith("dglcell."):
+                found.append(Path(inspect.getfile(type(one))))
+        return found
+
+    def add(self, strains: Strains, work: Work) -> Strains:
+        """Return strains with the columns, and say in their provenance how these were made."""
+        if not self.simulators:
+            return strains
+        columns = {}
+        for name, simulator in self.simulators.items():
+            if any(column.name == name for column in strains.columns):
+                what = f"the strains have a column '{name}', so that none of this name can be computed"
+                raise DataError(what, do="give the computed column another name, e.g. `data.fba.name: fba`")
+            columns[name] = np.asarray(simulator.compute(strains, work), dtype=np.float32)
+            if columns[name].shape != (len(strains),):
+                what = f"`data.computed.{name}`: the class computes something other than a number for each strain"
+                raise DataError(what, got=f"shape {columns[name].shape}", expected=f"({len(strains)},)")
+        files = {path.name: sha256_file(path) for path in self.files(work.raw)}
+        before = strains.provenance
+        parameters = {**before.parameters, COMPUTED: self.shaping}
+        provenance = replace(before, files={**before.files, **files}, parameters=parameters)
+        return strains.with_(columns={**strains.columns, **covariate_columns(columns)}, provenance=provenance)
 
 
 # What there is.
