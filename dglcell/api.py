@@ -178,8 +178,7 @@ class Predictor:
         True
 
         Args:
-            strains, covariates: as for `predict`.
-            batch_size: strains per forward pass; as many as fit into memory where None.
+            strains, covariates, batch_size: as for `predict`.
 
         Returns:
             For each strain (its number), its genes and phenotype the subsets of its changes, small ones first: what is
@@ -210,8 +209,7 @@ class Predictor:
         ['graph', 'link']
 
         Args:
-            strains, covariates: as for `predict`.
-            batch_size: strains per pass; as many as fit into about a gigabyte where None.
+            strains, covariates, batch_size: as for `predict`.
 
         Returns:
             A row for each strain, phenotype, kind and name, with the change from the wild type with the same covariates

@@ -41,8 +41,7 @@ if TYPE_CHECKING:
 GRAPH, GENES, LINK, REMAINDER = "graph", "genes", "link", "remainder"
 """These are terms, beside those of one's own. A remainder is what functions without an exact rule leave."""
 
-POOLING = "leaves the pooling"
-"""This stands for a relation where a node is lost to a pooling."""
+POOLING = "leaves the pooling"  # this stands for a relation where a node is lost to a pooling
 
 TOGETHER = "changed genes together"
 """What belongs to no single one of several changed genes is of this: blocked reactions, measured strains, a medium."""
@@ -60,8 +59,7 @@ KINDS = {
 }
 """These are the ways in which a change is split, and their headings."""
 
-STRONGEST = 20
-"""Nodes and messages of a strain that are named; the rest is one row."""
+STRONGEST = 20  # nodes and messages of a strain that are named; the rest is one row
 
 MOST_CHANGES = 6
 """A strain that changes more genes than this has too many subsets: there are 2 to the power of their number."""
@@ -74,8 +72,7 @@ COLUMNS = (
 BYTES, ROWS_KEPT = 1 << 30, 12
 """Bytes that a batch keeps for its backward pass, and tensors for the rows of a relation in a layer; approximately."""
 
-WIDTH, ACROSS = 118, 3
-"""Width of the text, and number of columns of nodes."""
+WIDTH, ACROSS = 118, 3  # width of the text, and number of columns of nodes
 
 Columns = Mapping[str, Any]
 
@@ -84,9 +81,8 @@ Columns = Mapping[str, Any]
 class Attributed:
     """Hold what predicted changes come from."""
 
-    #: [S, T] predictions for the wild type with the covariates of the strains, in original units
-    wild_type: NDArray[np.float64]
-    change: NDArray[np.float64]  #: [S, T] by how much the strains differ from it
+    #: [S, T] by how much predictions differ from those for the wild type with the same covariates, in original units
+    change: NDArray[np.float64]
     sources: pd.DataFrame  #: every source and the remainder, with the columns ``SOURCES``
     nodes: pd.DataFrame  #: what each node that a pooling reads gives to the change, with the columns ``NODES``
 
@@ -111,8 +107,7 @@ def attribute(members: Sequence[Trained], strains: Strains, batch_size: int | No
     about a gigabyte.
     """
     check_attributable(members)
-    shape = len(strains), len(members[0].phenotypes)
-    wild_type, change = np.zeros(shape), np.zeros(shape)
+    change = np.zeros((len(strains), len(members[0].phenotypes)))
     sources, nodes = list["pd.DataFrame"](), list["pd.DataFrame"]()
     for member in members:
         model = copy.deepcopy(member.model).double().requires_grad_(False).eval()
@@ -121,12 +116,11 @@ def attribute(members: Sequence[Trained], strains: Strains, batch_size: int | No
         for batch in batches(strains.numpy(), batch_size or _fitting(model)):
             part = attribute_batch(model, normaliser, batch.to(device))
             rows = slice(first, first + batch.num_strains)
-            wild_type[rows] += part.wild_type / len(members)
             change[rows] += part.change / len(members)
             for found, table in ((sources, part.sources), (nodes, part.nodes)):
                 found.append(table.assign(strain=table.strain + first, change=table.change / len(members)))
             first = rows.stop
-    return Attributed(wild_type, change, _summed(sources, SOURCES), _summed(nodes, NODES))
+    return Attributed(change, _summed(sources, SOURCES), _summed(nodes, NODES))
 
 
 def _fitting(model: StrainModel) -> int:
@@ -155,7 +149,6 @@ def attribute_batch(model: StrainModel, normaliser: Normaliser, batch: GenotypeB
     nothing = replace(batch, nodes=batch.nodes[:0], offsets=batch.offsets * 0, most=0, activities=left)
     media = _split(model, normaliser, nothing)
     return Attributed(
-        whole.wild_type + media.change,
         whole.change - media.change,
         _summed([whole.sources, media.sources.assign(change=-media.sources.change)], SOURCES),
         _summed([whole.nodes, media.nodes.assign(change=-media.nodes.change)], NODES),
@@ -171,11 +164,10 @@ def _split(model: StrainModel, normaliser: Normaliser, batch: GenotypeBatch) -> 
         assert isinstance(y, PerturbedTensor)
         change_BT = y.base.new_zeros(y.shape) if y.delta is None else y.delta
         parts = [_of_phenotype(found, batch, change_B) for change_B in change_BT.unbind(1)]
-    wild_type, change = (x.detach().expand(change_BT.shape).cpu().numpy() for x in (y.base, change_BT))
     sources, nodes = (
         [pd.DataFrame({"phenotype": t, **one}) for t, part in enumerate(parts) for one in part[i]] for i in (0, 1)
     )
-    return Attributed(wild_type, change, _summed(sources, SOURCES), _summed(nodes, NODES))
+    return Attributed(change_BT.detach().cpu().numpy(), _summed(sources, SOURCES), _summed(nodes, NODES))
 
 
 def _of_phenotype(found: Attribution, batch: GenotypeBatch, change_B: Tensor) -> tuple[list[Columns], list[Columns]]:

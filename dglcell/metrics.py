@@ -88,6 +88,16 @@ def pearson(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
 
 
 FEWEST_WITHIN = 10  # measured strains that a group needs for a correlation within it to count
+LOWEST = 0.02  # share of a group's strains that are to be found as its lowest
+
+
+def _by_group(
+    prediction: ArrayLike, target: ArrayLike, groups: NDArray[np.integer]
+) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Return predictions and targets of the measured strains of each group."""
+    p, t = measured_pairs(prediction, target)
+    of_strain = groups[~np.isnan(np.asarray(target, dtype=np.float64))]
+    return [(p[of_strain == group], t[of_strain == group]) for group in np.unique(of_strain)]
 
 
 def pearson_within(prediction: ArrayLike, target: ArrayLike, groups: NDArray[np.integer]) -> float:
@@ -96,35 +106,24 @@ def pearson_within(prediction: ArrayLike, target: ArrayLike, groups: NDArray[np.
     Differences between the means of groups do not count, such as growth in a rich and in a poor medium. A group counts
     if ``FEWEST_WITHIN`` strains are measured, and neither side is constant; missing targets are NaN.
     """
-    p, t = measured_pairs(prediction, target)
-    of_strain = groups[~np.isnan(np.asarray(target, dtype=np.float64))]
-    inside = (of_strain == group for group in np.unique(of_strain))
-    found = [pearson(p[one], t[one]) for one in inside if one.sum() >= FEWEST_WITHIN]
+    found = [pearson(p, t) for p, t in _by_group(prediction, target, groups) if len(t) >= FEWEST_WITHIN]
     found = [r for r in found if math.isfinite(r)]
     return float(np.mean(found)) if len(found) > 1 else math.nan
-
-
-LOWEST = 0.02  # share of a group's strains that are to be found as its lowest
 
 
 def lowest_auroc(prediction: ArrayLike, target: ArrayLike, groups: NDArray[np.integer]) -> float:
     """Return the mean over groups of the AUROC with which low predictions find the lowest ``LOWEST`` of each group.
 
-    Arguments are those of :func:`pearson_within`. A group counts if two strains or more are to be found. NaN without
-    such a group, or where a prediction is not finite.
+    A group counts if two strains or more are to be found. NaN without one, or where its predictions are not finite.
     """
-    p, t = measured_pairs(prediction, target)
-    of_strain, found = groups[~np.isnan(np.asarray(target, dtype=np.float64))], []
-    for group in np.unique(of_strain) if np.isfinite(p).all() else ():
-        one = of_strain == group
-        if (number := round(LOWEST * one.sum())) >= 2:
-            lowest = t[one] <= np.partition(t[one], number - 1)[number - 1]
-            found.append(classification_metrics(-p[one], lowest)["auroc"])
+    found = []
+    for p, t in _by_group(prediction, target, groups):
+        if (number := round(LOWEST * len(t))) >= 2:
+            found.append(classification_metrics(-p, t <= np.partition(t, number - 1)[number - 1])["auroc"])
     return float(np.mean(found)) if found else math.nan
 
 
-ENSEMBLE_OF = "network + "
-"""Names of ensembles of a network and a baseline begin with this text."""
+ENSEMBLE_OF = "network + "  # names of ensembles of a network and a baseline begin with this text
 
 
 @dataclass(frozen=True)
@@ -282,11 +281,8 @@ def format_metric(metric: str, value: float) -> str:
 LARGEST = 20_000_000
 """Larger test parts are drawn again fewer times, so that strains × draws is no more than this; at least 100 times."""
 
-CHUNK = 4_000_000
-"""Most weights of strains that are in memory at once."""
-
-FEWEST_GENES = 10
-"""With fewer genes, drawing them again says nothing that can be relied on."""
+CHUNK = 4_000_000  # most weights of strains that are in memory at once
+FEWEST_GENES = 10  # with fewer genes, drawing them again says nothing that can be relied on
 
 
 def ahead(

@@ -31,8 +31,7 @@ FEWEST, MOST = 200, 1000
 KNOTS, PRIOR = 6, 1.0
 """Number of hat functions of a learned difficulty. The second is its ridge, and that of a logistic regression."""
 
-FEATURES = 6
-"""Number of features that `features_of` returns."""
+FEATURES = 6  # number of features that `features_of` returns
 
 ROUNDING = 1e-5
 """Predictions of two machines may differ by this share of the largest label, so that no interval is narrower."""

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from dglcell import __version__
-from dglcell.cli import check, inputs, job, predict, verbs
+from dglcell.cli import check, job, predict, verbs
 from dglcell.cli.arguments import HOW_MUCH, Verb
 from dglcell.errors import CLEAR_LINE, DglcellError, StoppedError, printable, shorten
 from dglcell.machine import is_out_of_memory, keep_freed_memory
@@ -40,10 +40,10 @@ You can set every key of a configuration as key=value. `dglcell config show FILE
 """
 
 VERBS: tuple[Verb, ...] = (
-    *(inputs.init, verbs.train, verbs.tune, verbs.evaluate, verbs.baselines, predict.predict, predict.explain),
+    *(verbs.init, verbs.train, verbs.tune, verbs.evaluate, verbs.baselines, predict.predict, predict.explain),
     *(check.check, verbs.models, verbs.report, verbs.runs),
-    *(inputs.data_build, inputs.data_stats, inputs.data_fetch, inputs.data_list, inputs.graph_describe),
-    *(inputs.config_show, inputs.config_validate, job.render, job.submit, check.doctor),
+    *(verbs.data_build, verbs.data_stats, verbs.data_fetch, verbs.data_list, verbs.graph_describe),
+    *(verbs.config_show, verbs.config_validate, job.render, job.submit, check.doctor),
 )
 """All verbs, in the order in which the help has them."""
 

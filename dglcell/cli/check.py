@@ -11,26 +11,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from dglcell.cli.arguments import DEVICE, RAW, argument, load, overrides, positive, verb
+from dglcell.cli.arguments import DEVICE, RUN, argument, positive, verb
 from dglcell.errors import ConfigError, DglcellError, MissingDependencyError, aligned, count, printable
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from dglcell.config.experiment import Config
     from dglcell.models.cell_model import CellModel
     from dglcell.models.model import StrainModel
     from dglcell.perturbation.genotype import GenotypeBatch
-    from dglcell.training.prepare import Prepared
 
 REFERENCE = "edge_subgraph"
 EQUAL, DIFFERENT, SKIPPED = 0, 1, 3
 
-TOLERANCE = 1e-10
-"""Equal values differ by at most this share of the largest one, or of 1."""
-
-BATCH = 16
-"""Strains that are predicted at once: each has a graph of its own."""
+TOLERANCE = 1e-10  # equal values differ by at most this share of the largest one, or of 1
+BATCH = 16  # strains that are predicted at once: each has a graph of its own
 
 
 @dataclass(frozen=True)
@@ -48,30 +43,28 @@ class Checked:
 
 @verb(
     "check",
-    argument("config", type=Path, metavar="RUN|FILE", help="run directory, trained model, or experiment"),
-    overrides("keys of an experiment"),
+    RUN[0],
     argument("--strains", type=positive, default=64, metavar="N", help="number of strains (default: 64)"),
     DEVICE,
-    RAW,
 )
 def check(options: argparse.Namespace) -> int:
     """Compare predictions with those by DGL's own subgraphs.
 
     Strains are predicted in double precision by `dgl.edge_subgraph`, which really removes what they lose, and by every
     other strategy that runs here. For a run, strains are of its test part; where its store is gone, or for a trained
-    model, they are drawn at random. An experiment is checked with weights drawn at random.
+    model, they are drawn at random.
 
-      dglcell check runs/quickstart/seed-0
-      dglcell check conf/106-ecoli-core/gene_disjoint.yaml --strains 128
+      dglcell check runs/quickstart/seed-0 --strains 128
 
     The exit status is 0 if all are equal, 1 if one is not, and 3 if nothing was compared, because DGL is not here.
     """
     from dglcell.graph.resident_graph import dgl_runs_on, import_dgl
     from dglcell.machine import check_device, threads
     from dglcell.models.cell_model import CellModel
+    from dglcell.trained_models import find_run
 
     check_device(options.device)
-    model, strains, whose = _read(options)
+    model, strains, whose = _model_and_strains(find_run(options.run_directory), options.strains)
     if not (isinstance(model, CellModel) and model.own_graphs):
         got, expected = f"`model.name: {model.config.name}`", "hetero_cell, or a model of your own derived from it"
         raise ConfigError("this model has no graphs of strains to check", got=got, expected=expected)
@@ -84,7 +77,7 @@ def check(options: argparse.Namespace) -> int:
         print(printable(f"not checked against DGL: {why}"))
         return SKIPPED
     with threads(None):
-        found, left_out = _compare(model.double().to(options.device).eval(), strains.to(options.device))
+        found, left_out = compare(model.double().to(options.device).eval(), strains.to(options.device))
     reference, *others = found.values()
     differences = {name: one.difference(reference) for name, one in found.items() if one is not reference}
     if not options.quiet:
@@ -117,7 +110,7 @@ def _speed(reference: Checked, own: Checked) -> str:
     return f"; {ratio:.3g} times as fast" if ratio > 1 else f"; DGL is {1 / ratio:.3g} times as fast here"
 
 
-def _compare(model: CellModel, strains: GenotypeBatch) -> tuple[dict[str, Checked], list[str]]:
+def compare(model: CellModel, strains: GenotypeBatch) -> tuple[dict[str, Checked], list[str]]:
     """Predict strains by every strategy, the reference first, and say which do not run."""
     from dglcell.perturbation import STRATEGIES
 
@@ -156,21 +149,8 @@ def _predicted(model: CellModel, strains: GenotypeBatch) -> Checked:
     return Checked(predicted, seconds)
 
 
-def _read(options: argparse.Namespace) -> tuple[StrainModel, GenotypeBatch, str]:
-    """Return a model, strains, and whose they are."""
-    from dglcell.trained_models import SUFFIX, find_model, find_run
-
-    given = options.config
-    is_run = given.is_dir() or given.suffix == SUFFIX or not (given.exists() or find_model(str(given)) is None)
-    if not is_run:
-        return _of_experiment(load(options), options.strains)
-    if options.overrides:
-        do = "leave the overrides out, or check an experiment's file"
-        raise ConfigError(f"'{given}' is checked as it was trained", got=" ".join(options.overrides), do=do)
-    return _of_run(find_run(given), options.strains)
-
-
-def _of_run(path: Path, number: int) -> tuple[StrainModel, GenotypeBatch, str]:
+def _model_and_strains(path: Path, number: int) -> tuple[StrainModel, GenotypeBatch, str]:
+    """Return the model of a run, strains, and whose they are."""
     import torch
 
     from dglcell.graph.schema import GENE
@@ -179,46 +159,21 @@ def _of_run(path: Path, number: int) -> tuple[StrainModel, GenotypeBatch, str]:
     from dglcell.training.checkpoint import load_trained
     from dglcell.training.prepare import prepare_run
 
-    directory = RunDirectory(path)
+    directory, generator = RunDirectory(path), torch.Generator().manual_seed(0)
     trained = load_trained(directory)
     try:
         prepared = prepare_run(trained.config, directory, "dglcell check", continued=True)
-        return trained.model, *_of_part(prepared, number)
     except DglcellError:
         # A trained model has no store: strains delete one to three genes, with the first of all covariates.
-        genes, generator = trained.model.cell.num_nodes[GENE], torch.Generator().manual_seed(0)
+        genes, seen = trained.model.cell.num_nodes[GENE], trained.model.config.covariates
         deleted = [torch.randperm(genes, generator=generator)[: 1 + i % 3].tolist() for i in range(number)]
-        seen = trained.model.config.covariates
         covariates = torch.zeros(number, len(seen)) if seen else None
         drawn = replace(GenotypeBatch.from_lists(deleted, genes), covariates=covariates)
         return trained.model, drawn, f"drawn at random, for {path}"
-
-
-def _of_experiment(config: Config, number: int) -> tuple[StrainModel, GenotypeBatch, str]:
-    import torch
-
-    from dglcell.runs import RunDirectory
-    from dglcell.training.fit import make_task
-    from dglcell.training.prepare import prepare, settle_what_models_see
-
-    prepared = prepare(config, command="dglcell check")
-    config = settle_what_models_see(config, prepared)
-    model = make_task(config, prepared, RunDirectory(config.run_directory)).model
-    with torch.no_grad():  # A fresh model predicts nearly the same of all strains.
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    strains, whose = _of_part(prepared, number)
-    return model, strains, f"{whose}, with weights drawn at random"
-
-
-def _of_part(prepared: Prepared, number: int) -> tuple[GenotypeBatch, str]:
-    """Return strains of the test part; of the training part where every strain trains."""
-    import torch
-
     name = "test" if len(prepared.parts["test"]) else "train"
     part = prepared.parts[name]
-    chosen = part[torch.randperm(len(part), generator=torch.Generator().manual_seed(0))[:number]]
-    return prepared.dataset.take(chosen).perturbations, f"of the {name} part"
+    chosen = part[torch.randperm(len(part), generator=generator)[:number]]
+    return trained.model, prepared.dataset.take(chosen).perturbations, f"of the {name} part"
 
 
 class Finding(NamedTuple):

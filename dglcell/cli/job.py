@@ -59,11 +59,7 @@ def experiments(path: Path) -> list[Path]:
 
 
 def make_job(options: argparse.Namespace, file: Path, *, pipeline: bool = False) -> Job:
-    """Read an experiment and check every member of its array.
-
-    Args:
-        pipeline: build the store before, where there is none, and compare the runs after them.
-    """
+    """Read an experiment and check every member of its array; a pipeline also builds the store and compares runs."""
     from dglcell.cluster import Sweep, job_name, name_of_runs, render_build, render_comparison, with_limits
     from dglcell.cluster import render as render_runs
     from dglcell.config.read import load_config
@@ -142,8 +138,7 @@ def _is_up_to_date(path: Path, job: Job) -> bool:
 def submit(options: argparse.Namespace) -> None:
     """Ask SLURM whether it would take a job, then submit it.
 
-    Resources are `trainer.devices`, `trainer.num_nodes` and the section `slurm`. A folder stands for all numbered
-    experiments below it. Nothing is submitted unless SLURM would take everything.
+    A folder stands for all numbered experiments below it. Nothing is submitted unless SLURM would take everything.
     """
     if options.dry_run:
         for file in experiments(options.config):

@@ -91,9 +91,8 @@ def predict(options: argparse.Namespace) -> None:
     a table:
       dglcell predict RUN genotypes.csv -o predictions.csv
     Write the deleted genes into columns gene_1, gene_2, …, or into one column `genes` separated by `;`. Otherwise the
-    columns of the training table are read, or those in --columns. The output has the same rows in the same order, and a
-    column predicted_PHENOTYPE for each phenotype in original units. If a row cannot be predicted, the error names its
-    line, and nothing is written.
+    columns of the training table are read, or those in --columns. The output has the same rows, and a column
+    predicted_PHENOTYPE for each phenotype. If a row cannot be predicted, the error names its line.
 
     activities and covariates:
       dglcell predict RUN genotypes.csv --covariate medium=glycerol -o out.csv
@@ -104,8 +103,8 @@ def predict(options: argparse.Namespace) -> None:
     several seeds, and how sure:
       dglcell predict runs/EXPERIMENT genotypes.csv --interval 0.9 -o out.csv
     Of an experiment's folder all seeds predict: predicted_PHENOTYPE is their mean, and sd_PHENOTYPE their standard
-    deviation. Columns low_PHENOTYPE and high_PHENOTYPE are the ends of an interval, in which 90 % of strains like those
-    of the validation part have their measured value. Classes have a calibrated probability_PHENOTYPE instead.
+    deviation. Between low_PHENOTYPE and high_PHENOTYPE are the measured values of 90 % of strains like those of the
+    validation part. Classes have a calibrated probability_PHENOTYPE instead.
 
     a design, and the next experiments:
       dglcell predict RUN --all-triples --genes genes.txt -o predictions.parquet
@@ -118,8 +117,8 @@ def predict(options: argparse.Namespace) -> None:
       dglcell predict RUN --all-triples -o triples
       torchrun --nproc-per-node 8 --no-python \\
           dglcell predict RUN --all-triples -o triples --device cuda
-    An output without a suffix is a folder of Parquet files, which pandas, polars and Spark read as one table. The
-    processes divide them among themselves. A command that was stopped continues when it is given again.
+    An output without a suffix is a folder of Parquet files, which are read as one table. A command that was stopped
+    continues when it is given again.
     """
     from dglcell.files.atomic import check_output as check_format
     from dglcell.machine import Ranks

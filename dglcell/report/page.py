@@ -15,11 +15,11 @@ import numpy as np
 
 from dglcell import __version__
 from dglcell.data.config import CALIBRATES, INTERVAL_COVERAGE, KINDS
-from dglcell.data.table import CLASSIFICATION, GENES
+from dglcell.data.table import GENES
 from dglcell.errors import aligned, count, printable
 from dglcell.files.atomic import atomic_file
 from dglcell.metrics import COLUMNS, HEADLINE, LOWER_IS_BETTER, UNRANKED, ResultRow, best_row, format_metric
-from dglcell.report import UNDEFINED, format_value, number
+from dglcell.report import format_value, number
 from dglcell.report.pictures import CAPTION, MOST_PHENOTYPES, curve_key, overview
 from dglcell.report.run_files import RunFiles, read_run, read_table
 from dglcell.runs import RunDirectory
@@ -33,7 +33,6 @@ class Grid:
     rows: list[list[str]]  #: rows with one text per column
     texts: int = 1  #: number of columns from the left that are text; the others are numbers, set flush right
     title: str = ""
-    note: str = ""
 
 
 def write_page(template: str, path: Path, **content: Any) -> Path:
@@ -54,8 +53,6 @@ def write_page(template: str, path: Path, **content: Any) -> Path:
 
 
 NOTE = "* is the best of a column in its block. Baselines are grey, and fitted on the same split."
-
-
 BEST = "* is the best of its column, for each phenotype and part."
 NO_TEST_PART = (
     "There is no test part, because every strain trained (`split.kind: none`). Nothing here says how good the "
@@ -268,8 +265,7 @@ def format_expected(rows: Sequence[ResultRow], metric: str, value: float, tolera
 
 # The page of one run.
 
-SHOWN = 10
-"""Most strains that a table shows."""
+SHOWN = 10  # most strains that a table shows
 
 
 def write_report(path: Path, output: Path | None = None) -> Path:
@@ -291,6 +287,7 @@ def page_content(run: RunFiles, picture: bytes) -> dict[str, Any]:
     """Return the variables of the page's template."""
     about, config, rows = run.environment, run.config, run.rows
     path = shlex.quote(str(run.directory.path))
+    best = f"{run.results['checkpoint']}, after epoch {run.best_epoch}"
     return {
         "title": f"{run.name}, seed {run.seed}",
         "description": config["experiment"]["description"],
@@ -298,17 +295,16 @@ def page_content(run: RunFiles, picture: bytes) -> dict[str, Any]:
         "lines": run.lines,
         # The sort is stable, so that blocks and lines keep their order otherwise.
         "tables": results_tables(sorted(rows, key=lambda row: row.part != "test"), format_value),
-        "table_note": NOTE if rows else NO_TEST_PART,
+        "table_note": f"{NOTE} Results are those of {best}." if rows else NO_TEST_PART,
         "lines_below": [
             f"Split {config['split']['kind']}: {KINDS[config['split']['kind']]}.",
             *predicts_lines(run.results.get("predicts", {})),
             *lines_below(rows, config["split"]["kind"]),
             *left_out_lines(run.results.get("left_out", {})),
         ],
-        "strains": strain_tables(run),
+        "strains": missed_strains(run),
         "picture": "data:image/png;base64," + base64.b64encode(picture).decode("ascii"),
         "caption": CAPTION,
-        "facts": facts(run),
         "config": run.directory.config.read_text(encoding="utf-8"),
         "command": about["command"],
         "command_again": f"dglcell train {shlex.quote(str(run.directory.config))} paths.runs=runs-again",
@@ -317,17 +313,6 @@ def page_content(run: RunFiles, picture: bytes) -> dict[str, Any]:
         "environment": json.dumps(about, indent=2, ensure_ascii=False),
         "epochs": epochs_table(run),
     }
-
-
-def facts(run: RunFiles) -> list[tuple[str, str]]:
-    """Say what the configuration and the environment, which the page shows whole, do not."""
-    units, kept = run.results["units"], sorted(path.name for path in run.directory.checkpoints.glob("*.ckpt"))
-    return [
-        ("predicted", ", ".join(f"{name} [{unit}]" if unit else name for name, unit in units.items())),
-        ("epochs", f"{len(run.history)} of {run.config['trainer']['epochs']}"),
-        ("reported", f"{run.results['checkpoint']}, after epoch {run.best_epoch}"),
-        ("checkpoints", ", ".join(kept) or UNDEFINED),
-    ]
 
 
 def epochs_table(run: RunFiles) -> Grid:
@@ -351,28 +336,14 @@ def strain_names(directory: RunDirectory) -> list[str]:
     return [", ".join(names) or "none deleted" for names in of_strains]
 
 
-def strain_tables(run: RunFiles) -> dict[str, list[Grid]]:
-    """Return phenotype → tables of the strongest predictions and the largest errors of the test part."""
-    if "test" not in run.predictions:
-        return {}
-    import pandas as pd
-
-    strains, found = strain_names(run.directory), dict[str, list[Grid]]()
-    for phenotype, p in [*run.predictions["test"].items()][:MOST_PHENOTYPES]:
-        table = pd.DataFrame({"predicted": p.predicted, "measured": p.measured}, dtype=float)
-        table = table.where(np.isfinite(table))
-        strongest, middle = table.predicted, table.predicted.median()
-        by = "predicted most surely"
-        if run.kind(phenotype) != CLASSIFICATION:
-            strongest = (table.predicted - middle).abs()
-            by = f"farthest from the median prediction, {number(float(middle))}"
+def missed_strains(run: RunFiles) -> list[Grid]:
+    """Return a table of the test strains with the largest errors for each of the first phenotypes."""
+    found = []
+    for phenotype, p in [*run.predictions.get("test", {}).items()][:MOST_PHENOTYPES]:
+        errors, strains = np.abs(p.predicted - p.measured), strain_names(run.directory)
+        worst = [i for i in np.argsort(-errors, kind="stable") if np.isfinite(errors[i])][:SHOWN]
+        rows = [[strains[i], number(float(p.predicted[i])), number(float(p.measured[i]))] for i in worst]
         unit = run.results["units"].get(phenotype, "")
         heads = ["deleted genes", *(f"{name} [{unit}]" if unit else name for name in ("predicted", "measured"))]
-        for key, title, note in (
-            (strongest, "Strongest predicted strains", f"Test strains {by}."),
-            ((table.predicted - table.measured).abs(), "Worst missed strains", "Test strains with the largest errors."),
-        ):
-            chosen = key.dropna().sort_values(ascending=False, kind="stable").index[:SHOWN]
-            rows = [[strains[i], *map(number, table.loc[i].tolist())] for i in chosen]
-            found.setdefault(phenotype, []).extend([Grid(heads, rows, title=title, note=note)] * bool(rows))
-    return {phenotype: tables for phenotype, tables in found.items() if tables}
+        found += [Grid(heads, rows, title=f"Worst missed strains: {phenotype}")] * bool(rows)
+    return found

@@ -13,18 +13,18 @@ import pytest
 import torch
 
 from dglcell.cli import main
-from dglcell.cli.check import Finding, examine, format_findings
+from dglcell.cli.check import Finding, compare, examine, format_findings
 from dglcell.graph import resident_graph
 from dglcell.kernels.spmm import kernels_on
+from dglcell.models.cell_model import HeteroCell
+from dglcell.models.config import HeteroCellConfig
 from dglcell.perturbation.dgl_graphs import EdgeMask
+from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.states import States, WholeStates
 from dglcell.runs import RunDirectory
+from dglcell.training.checkpoint import Trained, load_trained
+from tests.random_cells import textbook_cell
 from tests.tiny import BARE, Tiny, process_environment
-
-
-def experiment(tiny: Tiny, folder: Path, *overrides: str) -> list[str]:
-    config = tiny.config(folder)
-    return [str(tiny.file), f"data.store={config.data.store}", f"paths.runs={folder}", *overrides]
 
 
 def test_a_run_is_compared_on_its_test_part(tiny_run: RunDirectory, capsys: pytest.CaptureFixture[str]) -> None:
@@ -40,22 +40,22 @@ def test_a_run_is_compared_on_its_test_part(tiny_run: RunDirectory, capsys: pyte
 
 
 @pytest.mark.parametrize(
-    ("overrides", "compared"),
+    ("options", "compared"),
     [
-        (["model.conv=gatv2"], {"edge_mask"}),
-        (["model.conv=dgl.nn.GATv2Conv", "model.conv_options={num_heads: 2}"], set()),
+        ({"conv": "gatv2"}, {"edge_mask"}),
+        ({"conv": "dgl.nn.GATv2Conv", "conv_options": {"num_heads": 2}}, set()),
+        ({"conv": "sage"}, {"edge_mask", "node_mask", "difference"}),
     ],
 )
-def test_an_experiment_is_compared_by_the_strategies_that_run_it(
-    tiny: Tiny, tmp_path: Path, overrides: list[str], compared: set[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    status = main(["check", *experiment(tiny, tmp_path, "model.strategy=auto", *overrides), "--strains", "4"])
-    printed = capsys.readouterr().out
-    assert set(re.findall(r"^(\w+) +\d\.\de", printed, re.MULTILINE)) == compared
-    assert "difference does not run: " in printed
-    assert status == (0 if compared else 3)
-    assert compared or printed.endswith("not checked against DGL: edge_subgraph alone computes this model\n")
-    assert "with weights drawn at random" in printed
+def test_a_model_is_compared_by_the_strategies_that_run_it(options: dict[str, Any], compared: set[str]) -> None:
+    cell = textbook_cell()
+    model = HeteroCell(cell, HeteroCellConfig(hidden=8, layers=1, **options)).double().eval()
+    found, left_out = compare(model, GenotypeBatch.from_lists([[0], [1, 2]], cell.num_nodes["gene"]))
+    reference, *others = found
+    assert (reference, {*others}) == ("edge_subgraph", compared)
+    assert all(found[name].difference(found[reference]) < 1e-10 for name in others)
+    assert len(left_out) == 3 - len(compared)
+    assert all(" does not run: " in line for line in left_out)
 
 
 def test_a_strategy_that_computes_something_else_is_found(
@@ -87,13 +87,17 @@ def test_without_dgl_it_says_that_nothing_was_checked(
     assert re.match(r"not checked against DGL: DGL cannot be imported; got: .*use Python 3.11", capsys.readouterr().out)
 
 
-def test_models_without_graphs_of_strains_and_keys_for_runs_are_refused(
-    tiny: Tiny, tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_models_without_graphs_of_strains_are_refused(
+    tiny_run: RunDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["check", *experiment(tiny, tmp_path, "model={name: set_operator, hidden: 8}")]) == 2
+    def without(directory: RunDirectory) -> Trained:
+        trained = load_trained(directory)
+        trained.model.own_graphs = False
+        return trained
+
+    monkeypatch.setattr("dglcell.training.checkpoint.load_trained", without)
+    assert main(["check", str(tiny_run.path)]) == 2
     assert "error: this model has no graphs of strains to check\n" in capsys.readouterr().err
-    assert main(["check", str(tiny_run.path), "model.hidden=8"]) == 2
-    assert "is checked as it was trained" in capsys.readouterr().err
 
 
 def test_the_doctor_names_what_works_and_what_is_missing(

@@ -189,34 +189,26 @@ def test_shells_and_machines_of_every_kind_will_do(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["trian", "x"], "no verb is called 'trian'; did you mean 'train'? `dglcell --help` lists them"),
-        (["data", "bulid"], "no verb is called 'bulid'; did you mean 'build'? `dglcell data --help` lists them"),
-        (["xyzzy"], "no verb is called 'xyzzy'; `dglcell --help` lists them"),
-        (["train", "quickstart", "--gpu"], "unrecognized arguments: --gpu; set trainer.accelerator=gpu"),
-        (["train", "quickstart", "--epochs", "3"], "unrecognized arguments: --epochs 3; set trainer.epochs=N"),
-        (
-            ["report", "runs/a", "--outptu", "b.html"],
-            "unrecognized arguments: --outptu b.html; did you mean '--output'?",
-        ),
-        (
-            ["predict", "run", "--all-pairs", "--activity", "0,5"],
-            "'0,5' has a decimal comma: write 0.5, or 0.0,5 for two activities",
-        ),
-        (["train", "x", "--without-mesages", "1"], "--without-mesages 1; did you mean '--without-messages'?"),
-        (["doctor", "--nothing"], "unrecognized arguments: --nothing\n"),
-        (["-q", "doctor"], "unrecognized arguments: -q; give it after the verb"),
-        (["--verbose", "doctor"], "unrecognized arguments: --verbose; give it after the verb"),
-        ([], "\n  dglcell train quickstart  "),
-        (["data"], "the following arguments are required: VERB\n"),
-        (["train"], "the following arguments are required: FILE\n"),
-        (["predict"], "the following arguments are required: RUN\n"),
+        ("trian x", "no verb is called 'trian'; did you mean 'train'? `dglcell --help` lists them"),
+        ("data bulid", "no verb is called 'bulid'; did you mean 'build'? `dglcell data --help` lists them"),
+        ("xyzzy", "no verb is called 'xyzzy'; `dglcell --help` lists them"),
+        ("train quickstart --gpu", "unrecognized arguments: --gpu; set trainer.accelerator=gpu"),
+        ("train quickstart --epochs 3", "unrecognized arguments: --epochs 3; set trainer.epochs=N"),
+        ("report runs/a --outptu b.html", "arguments: --outptu b.html; did you mean '--output'?"),
+        ("predict run --all-pairs --activity 0,5", "'0,5' has a decimal comma: write 0.5, or 0.0,5 for two activities"),
+        ("train x --without-mesages 1", "--without-mesages 1; did you mean '--without-messages'?"),
+        ("doctor --nothing", "unrecognized arguments: --nothing\n"),
+        ("-q doctor", "unrecognized arguments: -q; give it after the verb"),
+        ("--verbose doctor", "unrecognized arguments: --verbose; give it after the verb"),
+        ("", "\n  dglcell train quickstart  "),
+        ("data", "the following arguments are required: VERB\n"),
+        ("train", "the following arguments are required: FILE\n"),
+        ("predict", "the following arguments are required: RUN\n"),
     ],
 )
-def test_near_misses_are_answered_with_a_suggestion(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_near_misses_are_answered_with_a_suggestion(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
-        main(words)
+        main(words.split())
     printed = capsys.readouterr().err
     assert printed.startswith("usage: dglcell")
     assert said in printed

@@ -6,7 +6,6 @@ import csv
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,6 @@ from dglcell.report import UNDEFINED
 from dglcell.report.comparison import comparison_tables, differences, find_runs, format_runs, summary, warnings_of
 from dglcell.report.run_files import RunFiles, read_predictions, read_run
 from dglcell.runs import RunDirectory
-from dglcell.training.evaluate import rows_as_json
 from tests.html_page import Page
 
 MakeRun = Callable[..., RunDirectory]
@@ -79,7 +77,9 @@ def test_baselines_are_listed_once_for_each_split(make_run: MakeRun) -> None:
     assert names[:4] == ["one", "one, with a baseline", "two", "two, with a baseline"]
     assert "training mean" in names
     other = make_run("three", 0, 0.5, split="f" * 64)
-    names = summary(read(one, other)).name.unique().tolist()
+    found = summary(read(one, other, make_run("three", 1, 0.5)))
+    assert "mean of runs" not in set(found.kind), "runs on different splits are not joined"
+    names = found.name.unique().tolist()
     assert sum(name.startswith("training mean, split ") for name in names) == 2
     assert "training mean, split ffffffff" in names
     assert warnings_of(read(one, two)) == []
@@ -124,11 +124,6 @@ def test_the_mean_of_all_runs_is_evaluated(make_run: MakeRun) -> None:
     of_test = found[found.part == "test"].set_index("metric")["mean"]
     assert of_test["mse"] == pytest.approx(np.square(mean - tables[0].measured).mean())
     assert of_test["pearson"] == pytest.approx(np.corrcoef(mean, tables[0].measured)[0, 1])
-
-
-def test_runs_on_different_splits_are_not_joined(make_run: MakeRun) -> None:
-    found = summary(read(make_run("one", 0, 0.5), make_run("one", 1, 0.5, split="f" * 64)))
-    assert "mean of runs" not in set(found.kind)
 
 
 def test_predictions_of_different_strains_are_refused(make_run: MakeRun) -> None:
@@ -176,17 +171,6 @@ def test_states_and_scores(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert third.split() == ["seed-2", "damaged", "0/?"]
     assert main(["runs", str(folder)]) == 0
     assert capsys.readouterr().out == format_runs(runs) + "\n"
-
-
-def test_it_fits_a_terminal(tiny_run: RunDirectory) -> None:
-    (run,) = find_runs(tiny_run.path.parent)
-    assert run.files is not None
-    rows = [replace(row, phenotype="digenic_interaction") for row in run.files.rows]
-    rows = [replace(row, model="mean of the best two") if row.is_baseline else row for row in rows]
-    files = replace(run.files, results=run.files.results | {"rows": rows_as_json(rows)})
-    text = format_runs([replace(run, path=Path("runs/tiny/seed-0"), files=files)])
-    assert max(map(len, text.splitlines())) <= 80
-    assert " ".join(text.split()).endswith("the best two")
 
 
 def test_nothing_to_show(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -114,10 +115,7 @@ def test_it_is_the_correlation_with_the_true_values(noise: float, seed: int) -> 
 
 
 def test_a_line_states_it() -> None:
-    rows = [
-        ResultRow("set_operator", "validation", "s_score", {"pearson": 0.6}),
-        ResultRow("set_operator", "test", "s_score", {"pearson": 0.6, "ceiling": 0.758}),
-        ResultRow("mean", "test", "s_score", {"pearson": 0.0}, is_baseline=True),
-    ]
+    row = ResultRow("set_operator", "test", "s_score", {"pearson": 0.6, "ceiling": 0.758})
+    rows = [replace(row, part="validation", metrics={"pearson": 0.6}), row]
     assert lines_below(rows, "random") == ["s_score: Pearson of a model without error, by replicates: about 0.758"]
-    assert lines_below(rows[::2], "random") == []
+    assert lines_below(rows[:1], "random") == []
