@@ -30,20 +30,10 @@ STYLE = {
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
     "axes.titley": 1.0,  # fixed, because matplotlib would look for labels above the axes in every pass
-    "axes.edgecolor": INK,
     "axes.linewidth": 0.7,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.labelcolor": INK,
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "xtick.major.width": 0.7,
-    "ytick.major.width": 0.7,
-    "lines.linewidth": 1.5,
     "legend.edgecolor": "none",
-    "legend.framealpha": 0.85,
-    "figure.facecolor": "white",
 }
 
 
@@ -114,16 +104,13 @@ def draw_agreement(axes: Axes, run: RunFiles, phenotype: str) -> None:
     metrics = regression_metrics(p.predicted, p.measured)
     chosen = f"{len(shown):,} of " if len(shown) < len(p) else ""
     pearson, spearman = (format_value(name, metrics[name]) for name in ("pearson", "spearman"))
-    said = f"Pearson {pearson} · Spearman {spearman} · n = {chosen}{len(p):,}"
-    heading(axes, title, said)
+    heading(axes, title, f"Pearson {pearson} · Spearman {spearman} · n = {chosen}{len(p):,}")
     measured = p.measured
     if run.kind(phenotype) == CLASSIFICATION:
         # Points do not hide each other.
         measured = measured + np.random.default_rng(0).uniform(-0.06, 0.06, len(measured))
-    few = len(shown) < 200
-    axes.scatter(
-        p.predicted[shown], measured[shown], s=22 if few else 8, alpha=0.7 if few else 0.25, color=BLUE, linewidths=0
-    )
+    size, alpha = (22, 0.7) if len(shown) < 200 else (8, 0.25)
+    axes.scatter(p.predicted[shown], measured[shown], s=size, alpha=alpha, color=BLUE, linewidths=0)
     axes.axline((0, 0), slope=1, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=3)
     axes.set(xlim=robust_range(p.predicted), ylim=robust_range(measured))
     axes.locator_params(axis="x", nbins=6)
@@ -136,40 +123,31 @@ def draw_agreement(axes: Axes, run: RunFiles, phenotype: str) -> None:
 
 def draw_models(axes: Axes, rows: Sequence[ResultRow], phenotype: str) -> None:
     """Draw the score of the model and of the baselines, the best on top."""
+    import pandas as pd
+
     shown = [row for row in rows if row.phenotype == phenotype]
-    scores: dict[str, dict[str, float]] = {}
     kind = shown[0].kind if shown else REGRESSION
-    title, metric = "Against baselines", HEADLINE[kind]
+    title, metric, found = "Against baselines", HEADLINE[kind], dict[str, dict[str, float]]()
     for row in shown:
-        scores.setdefault(row.model, {})[row.part] = row.metrics.get(metric, math.nan)
-    drawn = [name for name, of in scores.items() if any(map(math.isfinite, of.values()))]
-    if not drawn:
-        draw_nothing(axes, title, "no score is defined" if scores else "no results")
+        found.setdefault(row.model, {})[row.part] = row.metrics.get(metric, math.nan)
+    scores = pd.DataFrame.from_dict(found, orient="index", dtype=float).reindex(columns=["test", "validation"])
+    scores = scores.dropna(how="all").sort_values("test", na_position="first", kind="stable")
+    if scores.empty:
+        draw_nothing(axes, title, "no score is defined" if shown else "no results")
         return
     heading(axes, title, "bars: test · diamonds: validation")
-    baselines = {row.model for row in shown if row.is_baseline}
-    names = sorted(drawn, key=lambda name: np.nan_to_num(scores[name].get("test", math.nan), nan=-2.0))
-    test, validation = (
-        np.array([scores[name].get(part, math.nan) for name in names]) for part in ("test", "validation")
-    )
-    axes.barh(
-        range(len(names)), np.nan_to_num(test), height=0.36, color=[LIGHT if n in baselines else BLUE for n in names]
-    )
-    axes.scatter(
-        validation, range(len(names)), marker="D", s=22, facecolor="white", edgecolor=INK, linewidths=0.9, zorder=3
-    )
-    ends = np.nan_to_num(np.stack([test, validation]))
-    low, high = min(0.0, float(ends.min())), max(0.05, float(ends.max()))
-    for position, name in enumerate(names):
-        weight = "normal" if name in baselines else "bold"
-        end = max(0.0, float(ends[:, position].max())) + 0.04 * (high - low)
-        axes.text(end, position, format_value(metric, test[position]), va="center", weight=weight, in_layout=False)
-    axes.set_yticks(range(len(names)), [shorten(name, MODEL_NAME_LENGTH) for name in names])
-    for label, name in zip(axes.get_yticklabels(), names, strict=True):
-        label.set_fontweight("normal" if name in baselines else "bold")
+    baselines, places = {row.model for row in shown if row.is_baseline}, range(len(scores))
+    colors = [LIGHT if name in baselines else BLUE for name in scores.index]
+    axes.barh(places, scores.test.fillna(0), height=0.36, color=colors)
+    diamonds = {"marker": "D", "s": 22, "facecolor": "white", "edgecolor": INK, "linewidths": 0.9, "zorder": 3}
+    axes.scatter(scores.validation, places, **diamonds)
+    low, high = min(0.0, scores.min(axis=None)), max(0.05, scores.max(axis=None))
+    for place, end, value in zip(places, scores.max(axis=1).clip(lower=0), scores.test, strict=True):
+        axes.text(end + 0.04 * (high - low), place, format_value(metric, value), va="center", in_layout=False)
+    axes.set_yticks(places, [shorten(name, MODEL_NAME_LENGTH) for name in scores.index])
     axes.tick_params(axis="y", length=0)
     axes.axvline(0, color=INK, linewidth=0.8)
-    axes.set(xlim=(low * 1.1, high + 0.2 * (high - low)), ylim=(-0.6, len(names) - 0.4), xlabel=SCORE_NAMES[kind])
+    axes.set(xlim=(low * 1.1, high + 0.2 * (high - low)), ylim=(-0.6, len(scores) - 0.4), xlabel=SCORE_NAMES[kind])
     axes.spines["left"].set_visible(False)
 
 
