@@ -166,9 +166,12 @@ class FluxSolver:
         flux at any growth (flux variability analysis; Mahadevan & Schilling 2003, Metab Eng 5:264). It is NaN without
         an answer.
         """
-        flux_of = {way: self._largest(self._optima, reaction, way) for way in (-1, 1)}
-        # A smaller flux, in mmol/gDW/h, is the solver's zero.
-        return tuple(self._largest(self._wild, reaction, way) if of <= 1e-7 else of for way, of in flux_of.items())
+        found = []
+        for way in (-1, 1):
+            flux = self._largest(self._optima, reaction, way)
+            # A smaller flux, in mmol/gDW/h, is the solver's zero.
+            found.append(self._largest(self._wild, reaction, way) if flux <= 1e-7 else flux)
+        return found[0], found[1]
 
     def _largest(self, start: object, reaction: int, sign: int) -> float:
         """Return the largest flux of a reaction in the direction ``sign``, from 0."""
