@@ -188,29 +188,40 @@ class Odd:
         return os.system, ("touch ran",)
 
 
-def put(value: Any, *path: Any) -> Callable[[dict[str, Any]], Any]:
-    """Set a field, or take it away where the value is None."""
+def put(value: Any, *keys: Any) -> Callable[[Path], None]:
+    """Set a field of a checkpoint, or take it away where the value is None."""
 
-    def do(content: Any) -> Any:
-        holder = content
-        for key in path[:-1]:
+    def do(path: Path) -> None:
+        content = holder = torch.load(path, weights_only=True)
+        for key in keys[:-1]:
             holder = holder[key]
         if value is None:
-            del holder[path[-1]]
+            del holder[keys[-1]]
         else:
-            holder[path[-1]] = value
-        return content
+            holder[keys[-1]] = value
+        torch.save(content, path)
 
     return do
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
 
 
 WEIGHT = "model.terms.graph.head.0.weight"
 ABOUT, STATE = "dglcell", "state_dict"
 
-CONTENT: dict[str, tuple[Callable[[dict[str, Any]], Any], str, tuple[str, ...]]] = {
-    # name: (what is done to the content, words of the message, commands)
-    "a list": (lambda c: [c], "is not a checkpoint of dglcell", USED),
-    "an object": (lambda c: Odd(), "cannot be read", USED),
+DAMAGED: dict[str, tuple[Callable[[Path], object], str, tuple[str, ...]]] = {
+    # name: (what is done to a checkpoint, words of the message, commands)
+    "empty": (lambda path: path.write_bytes(b""), "cannot be read", USED),
+    "cut": (lambda path: path.write_bytes(path.read_bytes()[:5000]), "cannot be read", USED),
+    "a flipped byte": (flip, "cannot be read", USED),
+    "a script": (lambda path: torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), path), "cannot be read", USED),
+    "a link to nowhere": (lambda path: (path.unlink(), path.symlink_to("nowhere")), "not found", USED),
+    "a list": (lambda path: torch.save([torch.load(path)], path), "is not a checkpoint of dglcell", USED),
+    "an object": (lambda path: torch.save(Odd(), path), "cannot be read", USED),
     "without weights": (put(None, STATE), "is not a checkpoint of dglcell", USED),
     "schema of tomorrow": (put(3, ABOUT, "schema"), "another version of dglcell\n  got:      schema 3\n", USED),
     "without its configuration": (put(None, ABOUT, "config"), "it describes its run wrongly", USED),
@@ -226,56 +237,24 @@ CONTENT: dict[str, tuple[Callable[[dict[str, Any]], Any], str, tuple[str, ...]]]
 }
 
 
-def refused(runs: Runs, verb: str, path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """Return the error of a command, which leaves nothing behind."""
-    out = tmp_path / "out"
-    out.mkdir()
-    assert runs.use(verb, path, out) == 2
-    message = capsys.readouterr().err
-    assert not [word for word in ADVICE if word in message]
-    assert "\n  expected: " in message or "\n  do:  " in message
-    assert not [*out.rglob("*.csv"), *out.rglob("*.ckpt")]
-    return message
-
-
-@pytest.mark.parametrize(("name", "verb"), [(name, verb) for name, (*_, verbs) in CONTENT.items() for verb in verbs])
-def test_damaged_content(
+@pytest.mark.parametrize(("name", "verb"), [(name, verb) for name, (*_, verbs) in DAMAGED.items() for verb in verbs])
+def test_a_damaged_checkpoint_is_refused_and_nothing_is_left_behind(
     runs: Runs, name: str, verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    path = tmp_path / "damaged.ckpt"
-    do, words, _ = CONTENT[name]
-    torch.save(do(torch.load(runs.directory.last, weights_only=True)), path)
-    message = refused(runs, verb, path, tmp_path, capsys)
+    damage, words, _ = DAMAGED[name]
+    path, out = tmp_path / "damaged.ckpt", tmp_path / "out"
+    shutil.copy(runs.directory.last, path)
+    out.mkdir()
+    damage(path)
+    assert runs.use(verb, path, out) == 2
+    message = capsys.readouterr().err
     assert f"'{path}' " in message
     assert words in message
+    assert not [word for word in ADVICE if word in message]
+    assert "\n  expected: " in message or "\n  do:  " in message
+    assert not [*out.rglob("*.csv"), *out.rglob("*.ckpt")]
     assert not (tmp_path / "ran").exists()
-
-
-def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 0xFF
-    path.write_bytes(content)
-
-
-TORN: dict[str, Callable[[Path], object]] = {
-    "empty": lambda path: path.write_bytes(b""),
-    "cut": lambda path: path.write_bytes(path.read_bytes()[:5000]),
-    "a flipped byte": flip,
-    "a script of torch": lambda path: torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), path),
-    "a link to nowhere": lambda path: (path.unlink(), path.symlink_to("nowhere")),
-}
-
-
-@pytest.mark.parametrize("name", TORN)
-@pytest.mark.parametrize("verb", USED)
-def test_damaged_files(runs: Runs, name: str, verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "damaged.ckpt"
-    shutil.copy(runs.directory.last, path)
-    TORN[name](path)
-    message = refused(runs, verb, path, tmp_path, capsys)
-    assert f"checkpoint '{path}' " in message
-    assert "cannot be read" in message or "not found" in message
 
 
 @pytest.mark.parametrize("name", ["empty", "a flipped byte", "a link to nowhere"])
@@ -284,7 +263,7 @@ def test_a_run_does_not_start_anew_over_a_damaged_checkpoint(
 ) -> None:
     run = RunDirectory(tmp_path / "tiny" / "seed-0")
     shutil.copytree(runs.directory.path, run.path)
-    TORN[name](run.last)
+    DAMAGED[name][0](run.last)
     before = run.config.read_bytes(), run.metrics.read_bytes()
     assert main(runs.arguments("train", tmp_path)) == 2
     assert f"checkpoint '{run.last}' cannot be read" in capsys.readouterr().err
