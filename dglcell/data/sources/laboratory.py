@@ -208,7 +208,9 @@ def _chosen(
         what, got = "a row is neither digenic nor trigenic", listing(map(repr, sorted(stray)))
         raise DataError(what, got=got, do="use the table as it was published")
     strains = [parsed(query) + parsed(array) for query, array in zip(frame[QUERY], frame[ARRAY], strict=True)]
-    without = {f"rows_of_another_{column}": frame[column] != value for column, value in config.chosen.items()}
+    without: dict[str, Any] = {
+        f"rows_of_another_{column}": frame[column] != value for column, value in config.chosen.items()
+    }
     if config.deletions_only:
         without["rows_with_other_alleles"] = [not all(gone for _, gone in strain) for strain in strains]
     without["rows_with_a_gene_twice"] = [len(dict(strain)) < len(strain) for strain in strains]
@@ -318,10 +320,10 @@ def check_choices(name: str, config: LaboratoryConfig, key: str = "data.source.l
     """Check the choices in the section ``key`` against the screen they are for."""
     check_values(config, key)
     reader = LABORATORIES[name].reader
-    is_csv = isinstance(reader, CsvScreen)
+    is_csv, has_kinds = isinstance(reader, CsvScreen), not isinstance(reader, CsvScreen) or reader.count == KIND
     wrong = {
         "deletions_only": is_csv and config.deletions_only,
-        "kind": is_csv and reader.count != KIND and config.kind is not None,
+        "kind": not has_kinds and config.kind is not None,
         "where": not is_csv and bool({*config.where} - {KIND, ARRAY_TYPE}),
     }
     for option in (option for option, is_wrong in wrong.items() if is_wrong):
