@@ -7,6 +7,7 @@ line prints these without a traceback and exits with their status; any other exc
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 from collections.abc import Container, Iterable, Sequence
 from typing import Any
@@ -110,10 +111,15 @@ def aligned(rows: Sequence[Sequence[str]], left: Container[int]) -> list[str]:
     ]
 
 
+RENAMED = {"strengths": "activities", "strength": "activity", "condition": "covariate", "null_models": "baselines"}
+RENAMED |= {"--control": "--without-messages"}  # what keys and options were called before version 1.0
+
+
 def closest(name: object, known: Iterable[str]) -> list[str]:
     """Return at most three known names that are close to a name, the closest first, whatever the case of letters."""
+    name = functools.reduce(lambda text, words: text.replace(*words), RENAMED.items(), str(name))
     spelled = {one.lower(): one for one in known}
-    return [spelled[one] for one in difflib.get_close_matches(str(name).lower(), spelled, n=3)]
+    return [spelled[one] for one in difflib.get_close_matches(name.lower(), spelled, n=3)]
 
 
 def did_you_mean(name: object, known: Iterable[str], otherwise: str | None = None) -> str | None:

@@ -72,7 +72,7 @@ class GaussianProcess(KernelBaseline):
             loss.backward()
             return loss
 
-        optimizer.step(unlikely)  # type: ignore[no-untyped-call]
+        optimizer.step(unlikely)
         return replace(self, logarithms=logarithms.detach().numpy())
 
 

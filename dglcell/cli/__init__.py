@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import errno
 import functools
 import io
@@ -19,7 +18,7 @@ from typing import Any, NoReturn
 from dglcell import __version__
 from dglcell.cli import check, job, predict, verbs
 from dglcell.cli.arguments import HOW_MUCH, Verb
-from dglcell.errors import CLEAR_LINE, DglcellError, StoppedError, printable, shorten
+from dglcell.errors import CLEAR_LINE, DglcellError, StoppedError, closest, printable, shorten
 from dglcell.machine import is_out_of_memory, keep_freed_memory
 from dglcell.training.signals import is_rank_zero
 
@@ -81,7 +80,7 @@ class Parser(argparse.ArgumentParser):
         wrong = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)|unrecognized arguments: (--?[\w-]+)", message)
         if wrong:
             known = re.findall(r"[\w-]+", wrong[2]) if wrong[2] else [*self._option_string_actions]
-            close = difflib.get_close_matches(wrong[1] or wrong[3], known, n=1)
+            close = closest(wrong[1] or wrong[3], known)[:1]
             hint = f"; did you mean '{close[0]}'?" if close else ""
             if wrong[2] and "VERB" in message:
                 # The nearest verb and the place where verbs are described replace argparse's list of all verbs.

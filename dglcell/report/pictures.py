@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,9 +139,10 @@ def draw_models(axes: Axes, rows: Sequence[ResultRow], phenotype: str) -> None:
     baselines, places = {row.model for row in shown if row.is_baseline}, range(len(scores))
     colors = [LIGHT if name in baselines else BLUE for name in scores.index]
     axes.barh(places, scores.test.fillna(0), height=0.36, color=colors)
-    diamonds = {"marker": "D", "s": 22, "facecolor": "white", "edgecolor": INK, "linewidths": 0.9, "zorder": 3}
-    axes.scatter(scores.validation, places, **diamonds)
-    low, high = min(0.0, scores.min(axis=None)), max(0.05, scores.max(axis=None))
+    diamonds: dict[str, Any] = {"marker": "D", "facecolor": "white", "edgecolor": INK}
+    axes.scatter(scores.validation, places, 22, linewidths=0.9, zorder=3, **diamonds)
+    numbers = scores.to_numpy(float)
+    low, high = min(0.0, float(np.nanmin(numbers))), max(0.05, float(np.nanmax(numbers)))
     for place, end, value in zip(places, scores.max(axis=1).clip(lower=0), scores.test, strict=True):
         axes.text(end + 0.04 * (high - low), place, format_value(metric, value), va="center", in_layout=False)
     axes.set_yticks(places, [shorten(name, MODEL_NAME_LENGTH) for name in scores.index])

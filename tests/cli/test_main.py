@@ -196,6 +196,7 @@ def test_shells_and_machines_of_every_kind_will_do(
         ("train quickstart --epochs 3", "unrecognized arguments: --epochs 3; set trainer.epochs=N"),
         ("report runs/a --outptu b.html", "arguments: --outptu b.html; did you mean '--output'?"),
         ("predict run --all-pairs --activity 0,5", "'0,5' has a decimal comma: write 0.5, or 0.0,5 for two activities"),
+        ("train x --control 1", "unrecognized arguments: --control 1; did you mean '--without-messages'?"),
         ("train x --without-mesages 1", "--without-mesages 1; did you mean '--without-messages'?"),
         ("doctor --nothing", "unrecognized arguments: --nothing\n"),
         ("-q doctor", "unrecognized arguments: -q; give it after the verb"),

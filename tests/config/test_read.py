@@ -102,6 +102,8 @@ def test_show_gives_the_same_configuration_again(minimal: Path, tmp_path: Path) 
     [
         ("trainer.epoch=3", "trainer.epoch", "did you mean `trainer.epochs`?"),
         ("cell.networks.foo.pathh=x", "cell.networks.foo.pathh", "did you mean `cell.networks.foo.path`?"),
+        ("model.strength_from=[a]", "model.strength_from", "did you mean `model.activity_from`?"),
+        ("null_models=false", "null_models", "did you mean baselines?"),
         ("split.subset.siz=3", "split.subset.siz", "did you mean `split.subset.size`?"),
         ("paths.zzz=1", "paths.zzz", "expected: among raw, data, runs"),
     ],

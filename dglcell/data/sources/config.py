@@ -12,6 +12,7 @@ from dglcell.graph.metabolism import MediaChanges, check_media
 
 DECIMALS = (".", ",")
 Missing = Annotated[str, one_of("refuse", "drop")]
+Replicates = Annotated[str, one_of("mean", "refuse")]
 Decimal = Annotated[str, one_of(*DECIMALS)]
 
 
@@ -63,6 +64,8 @@ class CsvConfig:
     #: the wild type
     ignore_genes: list[str] = field(default_factory=list)
     missing: Missing = "refuse"  #: what to do with rows without any phenotype: ``refuse`` or ``drop``
+    #: what to do with rows of the same genes: ``mean`` (with their standard deviation), or ``refuse``
+    replicates: Replicates = "mean"
     #: cells that mean "not measured"; empty cells, NA, N/A and NaN always do
     na_values: list[str] = field(default_factory=lambda: ["", "NA", "NaN", "nan"])
     decimal: Decimal = "."  #: a point or a comma, the mark in numbers such as 0,85

@@ -25,7 +25,17 @@ from dglcell.data.columns import (
 from dglcell.data.sources.config import CsvConfig, GuideConfig
 from dglcell.data.sources.text_table import read_rows, refuse_lost
 from dglcell.data.strains import Strains
-from dglcell.data.table import Changes, Issue, IssuesError, Numbers, Rows, number_issues, read_changes, read_numbers
+from dglcell.data.table import (
+    Changes,
+    Issue,
+    IssuesError,
+    Numbers,
+    Rows,
+    by_text,
+    number_issues,
+    read_changes,
+    read_numbers,
+)
 from dglcell.errors import DataError, listing
 from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.model_files import named_aliases
@@ -102,7 +112,14 @@ def find_measured(rows: Rows, config: CsvConfig, aliases: AliasTable, genes: Voc
     units = {name: config.units.get(name, "") for name in phenotypes}
     of = changes.names, changes.genes, changes.offsets, found, units, Provenance("csv", counts=counts)
     strains = Strains(*of, changes.activities)
-    return Measured(rows, strains, changes, [*issues, *of_p_values, *of_sds, *changes.issues, *unclear])
+    issues += [*of_p_values, *of_sds, *changes.issues, *unclear]
+    if config.replicates == "refuse":
+        numbers = strain_numbers(strains)
+        again = np.flatnonzero(np.bincount(numbers)[numbers] > 1).tolist()
+        genes = [(listing(sorted(strains.genotypes[row])) or "the wild type", row) for row in again]
+        said = by_text((f"{which} is listed again", row) for which, row in genes)
+        issues += rows.issues(said, "set `replicates: mean`")
+    return Measured(rows, strains, changes, issues)
 
 
 def _in_each_medium(rows: Rows, config: CsvConfig) -> tuple[Rows, CsvConfig]:

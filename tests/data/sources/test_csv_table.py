@@ -114,9 +114,10 @@ def test_an_alias_of_several_genes_is_refused(tmp_path: Path) -> None:
 def test_all_kinds_of_mistakes_are_said_at_once(tmp_path: Path) -> None:
     rows = "A,D,high\nB,B,1\nA,E,\n,,2\n\n\nA,F,1e300\nA,G,\nC,A,1\n"
     with pytest.raises(DataError) as error:
-        load_csv(config(write(tmp_path, PAIRS + rows)))
+        load_csv(config(write(tmp_path, PAIRS + rows), replicates="refuse"))
     assert str(error.value).splitlines() == [
-        "'t.csv': 5 faults in 6 of 9 rows",
+        "'t.csv': 6 faults in 8 of 9 rows",
+        "  lines 3, 12: A, C is listed again",
         "  line 4: score 'high' is no number",
         "  line 5: gene 'B' is deleted twice",
         "  lines 6, 11: no phenotype is measured: no number in score",
@@ -126,6 +127,7 @@ def test_all_kinds_of_mistakes_are_said_at_once(tmp_path: Path) -> None:
         "            mend the row, or set `missing: drop` to leave such rows out",
         "            remove the row, or check `genes` and `ignore_genes`",
         "            remove the row or the repeated gene; two alleles of one gene are one gene here",
+        "            set `replicates: mean`",
     ]
 
 
@@ -161,7 +163,7 @@ def test_a_bad_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
         ({"phenotypes": {}}, "needs `data.source.csv.phenotypes`"),
         ({"genes": ["a", "a"]}, "genes` lists 'a' twice"),
         ({"sds": {"fitness": "sd"}}, r"`data.source.csv.sds` names phenotypes that .* does not\n.*fitness"),
-        ({"missing": "keep"}, "`data.source.csv.missing` is unknown"),
+        ({"replicates": "median"}, "`data.source.csv.replicates` is unknown"),
     ],
 )
 def test_a_bad_configuration_is_refused(options: dict[str, Any], message: str) -> None:
