@@ -79,7 +79,7 @@ def test_every_public_function_and_method_has_an_example() -> None:
     public = [getattr(dglcell, name) for name in dglcell.__all__]
     public += [dglcell.Predictor.predict, dglcell.Predictor.results, dglcell.Predictor.model]
     public += [dglcell.Strains.from_names, dglcell.Strains.from_dataframe]
-    public += [dglcell.CellGraph.to_pyg, dglcell.CellGraph.to_pandas]
+    public += [dglcell.CellGraph.to_pandas]
     for thing in public:
         assert ">>> " in str(thing.__doc__), thing
     assert strains.Strains is dglcell.Strains

@@ -15,7 +15,7 @@ import numpy as np
 
 from dglcell.checks import STRONGEST
 from dglcell.config.experiment import Config
-from dglcell.config.published import fetch_all, format_offer, named, needs
+from dglcell.config.published import fetch_all, format_offer, needs
 from dglcell.config.read import PACKAGED, load_config
 from dglcell.data.columns import MEDIUM
 from dglcell.data.sources.config import DECIMALS, CsvConfig, GuideConfig
@@ -136,8 +136,10 @@ def _download(missing: Sequence[PublishedFile], why: str, wanted: Wanted) -> Non
 def _names_not_here(cell: CellGraph, wanted: Wanted) -> tuple[str, PublishedFile] | None:
     """Return the gene set of the catalogue that names genes like these, and its file; None where it is here."""
     listed = names_of_genes(cell.genes)
-    files = [] if listed is None else named(GENE_SETS[listed].file.path)
-    return next(((str(listed), file) for file in files if not file.is_here(raw_folder(wanted.raw))), None)
+    if listed is None:
+        return None
+    file = GENE_SETS[listed].file.whole
+    return None if file.is_here(raw_folder(wanted.raw)) else (listed, file)
 
 
 def _names_to_fetch(cell: CellGraph, wanted: Wanted) -> list[str]:

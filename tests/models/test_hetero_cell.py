@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.errors import ConfigError
+from dglcell.graph.catalogue import NetworkConfig
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.networks import SimilarityConfig, SimilaritySource
 from dglcell.graph.resident import ResidentCell
@@ -179,8 +180,9 @@ def test_messages_of_the_wild_type_leave_what_is_lost_to_the_readout(strategy: s
 
 @pytest.mark.parametrize("strategy", ["difference", "edge_subgraph"])
 def test_a_source_of_similarity_has_a_learned_weight_in_every_strategy(strategy: str, tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_text("gene,x,y\n" + "\n".join(f"b{i:04},{i % 5},{i % 3}" for i in range(4200)))
-    sources = {"mine": SimilaritySource(vectors="x.csv")}
+    (tmp_path / "sets.csv").write_text("gene,set\n" + "\n".join(f"b{i:04},{i % 5 * 3 + i % 3}" for i in range(4200)))
+    sets = NetworkConfig(path="sets.csv", columns=["gene", "set"], layout="groups")
+    sources = {"mine": SimilaritySource(sets=sets)}
     similarity = SimilarityConfig(neighbours=3, sources=sources)
     cell = build_cell(CellConfig(model="textbook", derived=["isoenzyme"], similarity=similarity), str(tmp_path))
     found = []

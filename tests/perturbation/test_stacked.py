@@ -15,7 +15,7 @@ from dglcell.models.cell_model import HeteroCell
 from dglcell.models.config import HeteroCellConfig
 from dglcell.nn.config import GINOptions
 from dglcell.nn.convolutions import GINConv
-from dglcell.nn.hetero_layer import HeteroLayer, RelationConv, StackedConvs, structure_of
+from dglcell.nn.hetero_layer import HeteroLayer, RelationConv, RowSum, StackedConvs, structure_of
 from dglcell.perturbation import execution, perturb
 from dglcell.perturbation.curves import CURVES, allow_compilation
 from dglcell.perturbation.genotype import GenotypeBatch
@@ -125,8 +125,8 @@ def test_layers_of_one_structure_are_compiled_once() -> None:
     run = torch.compile(execution._run, backend=backend, fullgraph=True)
     bases, deltas = [torch.randn(5, 8), torch.randn(3, 5, 8)], [torch.randn(20, 8), torch.randn(3, 20, 8)]
     for _ in range(2):
-        convs = stacked_convs(0.0)
-        torch.testing.assert_close(run(convs.total, 4, bases, deltas), execution._run(convs.total, 4, bases, deltas))
+        total = RowSum(stacked_convs(0.0))
+        torch.testing.assert_close(run(total, 4, bases, deltas), execution._run(total, 4, bases, deltas))
     assert len(graphs) == 1
 
 
@@ -144,7 +144,7 @@ def test_gradients_of_compiled_layers_are_those_of_the_rules(together: bool, mon
 
         monkeypatch.setitem(CURVES, name, dataclasses.replace(curve, gradient=noted))
     convs = stacked_convs(0.0, layers=1)
-    function = convs.total if together else convs.convs[0]
+    function = RowSum(convs) if together else convs.convs[0]
     shape = (3,) if together else ()
 
     def gradients(run: Any, leaves: list[Tensor], strains: int) -> list[Tensor]:
