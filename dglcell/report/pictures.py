@@ -160,13 +160,13 @@ def draw_losses(axes: Axes, run: RunFiles) -> None:
 
 
 def draw_validation_score(axes: Axes, run: RunFiles, phenotypes: Sequence[str], kind: str) -> None:
-    """Draw scores on the validation part by epoch, one curve a phenotype of this kind; best baselines are dotted."""
+    """Draw scores on the validation part by epoch, one curve a phenotype; baselines and ablations are dotted."""
     metric = HEADLINE[kind]
     curves = {p: run.curve(curve_key(p, kind)) for p in phenotypes if run.kind(p) == kind}
     curves = {p: curve for p, curve in curves.items() if np.isfinite(curve).any()}
     rows = [row for row in run.rows if row.is_baseline and row.part == "validation"]
     best = [best_row((row for row in rows if row.phenotype == p), metric) for p in curves]
-    note = "dotted: best baseline" if any(best) else ""
+    note = "dotted: best baseline or ablation" if any(best) else ""
     if not draw_curves(axes, "Validation score", run, curves, note=note):
         return
     for i, baseline in enumerate(best):
