@@ -27,7 +27,8 @@ KINDS = {
     "pair_disjoint": "the query pairs of test strains do not occur in training, but their genes may. The result shows "
     "how well the model predicts a new query strain, but not new genes. For double mutants it is a random split",
     "gene_disjoint": "every test strain deletes a gene that no training strain deletes. The model can "
-    "know such a gene only from the cell graph. It was chosen on strains with other new genes",
+    "know such a gene only from the cell graph. It was chosen on strains with other new genes. With "
+    "`split.test_values` test strains also have a value of a covariate that no other strain has",
     "gene_split_1": "every test strain deletes a gene that no training strain deletes. The model was chosen on strains "
     "of training genes, which look easier than the test strains",
     "gene_split_2": "test strains delete only genes that no training strain deletes. The model was chosen on strains "
@@ -50,7 +51,7 @@ HARDER_THAN_VALIDATION = "Validation strains look easier than test strains, so {
 
 CALIBRATES = {
     "pair_disjoint": NEW_AS_VALIDATION.replace("{things}", "query pairs"),
-    "gene_disjoint": NEW_AS_VALIDATION.replace("{things}", "new genes"),
+    "gene_disjoint": NEW_AS_VALIDATION.replace("{things}", "new genes, and maybe other covariates,"),
     "covariate": NEW_AS_VALIDATION.replace("{things}", "new covariates"),
     "gene_split_1": HARDER_THAN_VALIDATION,
     "gene_split_2": HARDER_THAN_VALIDATION,
@@ -157,9 +158,13 @@ class SplitConfig:
             expected = f"1 or more, and less than `{key}.max_deletions`"
             what = f"`{key}.all_train` leaves no strain for validation"
             raise ConfigError(what, got=self.all_train, expected=expected)
+        both_new = self.kind == "gene_disjoint" and self.covariate is not None
+        if self.kind == "gene_disjoint" and both_new != bool(self.test_values):
+            what = f"`{key}.covariate` and `{key}.test_values` go together in a gene_disjoint split"
+            got = f"covariate {self.covariate}, test_values [{', '.join(self.test_values)}]"
+            raise ConfigError(what, got=got, do="give both, or neither")
         for kind, name, example in (("covariate", "covariate", "medium"), ("file", "path", "split.npz")):
-            both_new = name == "covariate" and self.kind == "gene_disjoint" and bool(self.test_values)
-            if (self.kind == kind or both_new) != (getattr(self, name) is not None):
+            if (self.kind == kind or (both_new and name == "covariate")) != (getattr(self, name) is not None):
                 both = f"`{key}.kind={kind} {key}.{name}={example}`"
                 got, do = f"kind {self.kind}, {name} {getattr(self, name)}", f"give both, e.g. {both}"
                 do += f", or another kind and `{key}.{name}=null`"

@@ -178,7 +178,11 @@ def _check_labels(name: str, values: Tensor, kind: str) -> None:
             do = "leave it out of `data.phenotypes`, or choose another split"
         got = f"{low:g} in {count(len(values), 'strain')}"
         raise DataError(f"phenotype '{name}' is constant in the training part", got=got, do=do)
-    if kind == "logistic" and not 0 <= low < high <= 1:
+
+
+def check_range(name: str, values: Tensor, kind: str) -> None:
+    """Refuse labels of a phenotype that cannot be normalised in this way."""
+    if kind == "logistic" and len(values) and not 0 <= float(values.min()) <= float(values.max()) <= 1:
         what = f"`data.normalise: logistic`: labels of phenotype '{name}' are no probabilities"
         do = "leave it out of `data.phenotypes`, or set `data.normalise: standard`"
-        raise DataError(what, got=f"{low:.4g} … {high:.4g}", expected="0 … 1", do=do)
+        raise DataError(what, got=f"{values.min().item():.4g} … {values.max().item():.4g}", expected="0 … 1", do=do)

@@ -30,8 +30,8 @@ REGRESSION, CLASSIFICATION = "regression", "classification"
 STRAINS = "the strains"
 """Messages call strains so that come from no file."""
 
-SHOWN_LINES, MOST_SHOWN = 8, 100
-"""Most lines of an issue that a message names, and most issues in all."""
+SHOWN_LINES, SHOWN_MENDED, MOST_SHOWN = 8, 5, 100
+"""Most lines of an issue that a message names, most issues that a clean copy mends, and most issues in all."""
 
 
 @contextmanager
@@ -137,9 +137,13 @@ class IssuesError(DataError, GenotypeError):
 
 
 def describe_issues(rows: Rows, issues: Sequence[Issue]) -> list[str]:
-    """Return a line for each issue, in the order of the rows."""
-    in_order = sorted(issues, key=lambda issue: issue.lines[0])
-    return [f"  {rows.place(issue.lines)}: {shorten(issue.what, 400)}" for issue in in_order]
+    """Return a line for each issue, in the order of the rows; of cells that a clean copy mends, for a few."""
+    said, mended = list[str](), 0
+    for issue in sorted(issues, key=lambda issue: issue.lines[0]):
+        mended += bool(issue.cell)
+        if not issue.cell or mended <= SHOWN_MENDED:
+            said.append(f"  {rows.place(issue.lines)}: {shorten(issue.what, 400)}")
+    return said + ([f"  and {mended - SHOWN_MENDED:,} more that a clean copy mends"] if mended > SHOWN_MENDED else [])
 
 
 def in_one_line(error: Exception) -> str:

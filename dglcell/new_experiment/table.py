@@ -440,18 +440,18 @@ def _notes(found: Measured, config: CsvConfig, lacking: int) -> list[str]:
     fewer = np.flatnonzero((numbers > 0) & (numbers < len(config.genes)))
     if 0 < len(fewer) < FEW_BLANK and not config.ignore_genes:
         notes.append(f"blank       {rows.place(rows.lines[fewer].tolist())}: fewer than {len(config.genes)} genes")
-    strains = pd.DataFrame({"strain": strain_numbers(found.strains), **found.strains.phenotypes})
-    if again := int(strains["strain"].duplicated().sum()):
-        same = strains.duplicated().sum()
+    strain = strain_numbers(found.strains)
+    values = pd.DataFrame(found.strains.phenotypes)
+    if again := len(strain) - len(np.unique(strain)):
+        same = values.assign(**{"": strain}).duplicated().sum()  # no phenotype has this name
         what = "strains" if config.has_covariates or found.strains.activities is not None else "genes"
         notes.append(f"repeated    {count(again, 'row')} of {what} listed before, {same:,} with equal values: averaged")
         for name in config.phenotypes:
-            measured = strains.dropna(subset=name)
-            spread = measured.groupby("strain")[name].agg(["min", "max"])
+            spread = values[name].groupby(strain).agg(["min", "max"])
             most = spread["max"].sub(spread["min"]).nlargest(MOST_UNEQUAL)
-            for strain in most[most > 0].index:
-                lines = rows.lines[measured.index[measured["strain"] == strain]].tolist()
-                low, high = spread.loc[strain]
+            for which in most[most > 0].index:
+                lines = rows.lines[(strain == which) & values[name].notna().to_numpy()].tolist()
+                low, high = spread.loc[which]
                 notes.append(f"  {rows.place(lines)}: the same strain, {name} {low:g} to {high:g}")
     if MEDIUM in config.covariates:
         notes.append("media       are names only; `cell.media` says what cells take up in each")

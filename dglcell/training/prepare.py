@@ -13,7 +13,7 @@ from torch import Tensor
 from dglcell.config.experiment import Config
 from dglcell.data.columns import BLOCKED, COVARIATE, MEDIUM, Column
 from dglcell.data.config import EVALUATED, PARTS
-from dglcell.data.dataset import Normaliser, strains_of_cell
+from dglcell.data.dataset import Normaliser, check_range, strains_of_cell
 from dglcell.data.sources import Computed, load_source, source_files
 from dglcell.data.sources.source import Work
 from dglcell.data.split import Split, make_split
@@ -84,7 +84,10 @@ class Prepared:
         return None
 
     def normaliser(self, kind: str) -> Normaliser:
-        """Return the statistics of the training labels."""
+        """Return the statistics of the training labels; labels of all parts are looked at."""
+        used = self.dataset.labels[torch.cat([*self.parts.values()])]
+        for name, labels in zip(self.dataset.phenotypes, used.unbind(1), strict=True):
+            check_range(name, labels[~labels.isnan()], kind)
         return Normaliser.fit(self.dataset.labels[self.parts["train"]], tuple(self.dataset.phenotypes), kind)
 
 

@@ -116,7 +116,8 @@ def find_measured(rows: Rows, config: CsvConfig, aliases: AliasTable, genes: Voc
     if config.replicates == "refuse":
         numbers = strain_numbers(strains)
         again = np.flatnonzero(np.bincount(numbers)[numbers] > 1).tolist()
-        listed = [(listing(sorted(strains.genotypes[row])) or "the wild type", row) for row in again]
+        genotypes = strains.genotypes if again else []
+        listed = [(listing(sorted(genotypes[row])) or "the wild type", row) for row in again]
         said = by_text((f"{changed} is listed again", row) for changed, row in listed)
         issues += rows.issues(said, "set `replicates: mean`")
     return Measured(rows, strains, changes, issues)

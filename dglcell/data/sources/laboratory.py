@@ -49,6 +49,8 @@ HEADERS = {
     FITNESS_SD: tuple(f"{name} standard deviation" for name in _COMBINED),
 }
 """This maps each column to its possible headers, in lower case."""
+OPTIONAL = {KIND, ARRAY_TYPE}
+"""Tables without the first are digenic."""
 
 AS_PUBLISHED = "copy or download the file again; to read a table of your own, use `data.source.name: csv`"
 
@@ -60,6 +62,7 @@ class RawTable:
     file: PublishedFile  #: the table itself, or an archive that holds it, with its copies
     member: str = ""  #: name of the table inside an archive, without folders
     rows: int | None = None  #: number of its rows, without the header; None where unknown
+    states: tuple[str, ...] = ()  #: which of the columns `kind` and `array_type` a table of crosses has
     path: Path = Path()  #: where the file was found
 
     @property
@@ -93,7 +96,8 @@ class RawTable:
         place = next((i for i, row in enumerate(headers) if HEADERS[QUERY][0] in row), 0)
         header, do = headers[place], "use the table as it was published; a last row like this means that it is cut off"
         at = {column: header.index(name) for column, names in HEADERS.items() for name in names if name in header}
-        if lacking := [HEADERS[column][0] for column in HEADERS if column not in (*at, KIND, ARRAY_TYPE)]:
+        missing = [column for column in HEADERS if column not in at and column not in OPTIONAL - {*self.states}]
+        if lacking := [HEADERS[column][0] for column in missing]:
             got, expected = listing(header, 20), f"besides: {listing(lacking)}"
             raise DataError(f"'{self.name}' lacks columns", got=got, expected=expected, do=do)
         body = chain(above[place + 1 :], rows)
@@ -278,10 +282,12 @@ class Laboratory:
         return [table.file for table in self.tables.values()]
 
 
-def _laboratory(tables: dict[str, Any], csv: dict[str, Any] | None = None, **fields: Any) -> Laboratory:
+def _laboratory(
+    tables: dict[str, Any], csv: dict[str, Any] | None = None, states: Sequence[str] = (), **fields: Any
+) -> Laboratory:
     for label, table in tables.items():
         copies = tuple(FILES.get(path, PublishedFile(path)) for path in table.pop("copies", ()))
-        tables[label] = RawTable(replace(FILES[table.pop("file")], copies=copies), **table)
+        tables[label] = RawTable(replace(FILES[table.pop("file")], copies=copies), states=tuple(states), **table)
     if csv is not None:
         fields["reader"] = CsvScreen(CsvConfig(**csv.pop("columns")), **csv)
     return Laboratory(tables=tables, **fields)
@@ -319,13 +325,14 @@ def measure_laboratory(name: str, config: LaboratoryConfig, raw: str | None = No
 def check_choices(name: str, config: LaboratoryConfig, key: str = "data.source.laboratory") -> None:
     """Check the choices in the section ``key`` against the screen they are for."""
     check_values(config, key)
-    reader = LABORATORIES[name].reader
-    is_csv, has_kinds = isinstance(reader, CsvScreen), not isinstance(reader, CsvScreen) or reader.count == KIND
-    wrong = {
-        "deletions_only": is_csv and config.deletions_only,
-        "kind": not has_kinds and config.kind is not None,
-        "where": not is_csv and bool({*config.where} - {KIND, ARRAY_TYPE}),
-    }
+    screen = LABORATORIES[name]
+    reader, states = screen.reader, {column for table in screen.tables.values() for column in table.states}
+    is_csv = isinstance(reader, CsvScreen)
+    has_kinds = reader.count == KIND if isinstance(reader, CsvScreen) else KIND in states
+    wrong = {"deletions_only": is_csv and config.deletions_only, "kind": not has_kinds and config.kind is not None}
     for option in (option for option, is_wrong in wrong.items() if is_wrong):
         what = f"`{key}.{option}` does not apply to '{name}': its file does not say"
         raise ConfigError(what, got=getattr(config, option), do="remove the key")
+    if not is_csv and (unknown := {*config.where} - states):
+        what, there = f"`{key}.where` does not apply to '{name}' with these columns", f"among {listing(sorted(states))}"
+        raise ConfigError(what, got=listing(sorted(unknown)), expected=there, do="remove the column")

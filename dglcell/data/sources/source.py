@@ -26,7 +26,7 @@ class SourceOptions:
 
 
 class _Own:
-    """A class of the user's own, which is made with its options.
+    """This is a class of the user's own, made with its options.
 
     Args:
         config: an instance of the class's ``Config``.

@@ -86,7 +86,9 @@ def test_another_file_under_the_same_name_is_refused(tmp_path: Path) -> None:
         ("kuzmin2018", {"kind": "quadrigenic"}, r"kind` is unknown\n.*quadrigenic\n.*null, digenic, trigenic"),
         ("collins2007", {"kind": "digenic"}, "kind` does not apply to 'collins2007'"),
         ("kuzmin2020_pilot", {"deletions_only": True}, "deletions_only` does not apply to 'kuzmin2020_pilot'"),
-        ("kuzmin2018", {"where": {"a": "digenic"}}, "where` does not apply to 'kuzmin2018'"),
+        ("kuzmin2018", {"where": {"a": "digenic"}}, r"where` does not apply to 'kuzmin2018' .*\n.*a\n.*among kind"),
+        ("kuzmin2018", {"where": {"array_type": "DMA30"}}, "where` does not apply to 'kuzmin2018'"),
+        ("costanzo2016", {"kind": "trigenic"}, "kind` does not apply to 'costanzo2016'"),
     ],
 )
 def test_wrong_keys_are_refused(name: str, options: dict[str, object], message: str) -> None:
