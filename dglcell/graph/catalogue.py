@@ -20,7 +20,7 @@ from dglcell.published.file import FILES, Found, PublishedFile, read_declaration
 
 PAIRS, GROUPS = "pairs", "groups"
 
-Layout = Annotated[str, one_of(PAIRS, GROUPS)]
+Layout = Annotated[str | None, one_of(None, PAIRS, GROUPS)]
 Unknown = Annotated[str | None, one_of(None, *UNKNOWN_POLICIES)]
 Hash = Annotated[str, must(re.compile(r"[0-9a-fA-F]{64}").fullmatch, "is no hash", "64 digits and letters a to f")]
 
@@ -37,10 +37,10 @@ class NetworkConfig:
     columns: list[str] = field(default_factory=list)  # source and target column: names, or positions from 0
     header: bool | None = None  # the first line names the columns; null: only if a column is given by name
     quotes: bool | None = None  # fields may be in double quotes; null: true
-    layout: Layout = PAIRS  # pairs | groups (columns gene, group)
+    layout: Layout = None  # pairs | groups (columns gene, group); null: pairs
     where: dict[str, str] = field(default_factory=dict)  # column → value; rows with other values are left out
     not_within: str = ""  # table with genes in its first two columns; pairs of two of them are left out
-    weight: str | None = None  # column of scores that decide which rows are kept
+    weight: str | None = None  # column of scores that decide which rows are kept, by `min_weight`
     channels: list[str] = field(default_factory=list)  # score columns; each becomes a relation, `name_column`
     min_weight: float | None = None  # smallest weight of a row that is kept; null: all, and for channels those above 0
     directed: bool | None = None  # the first column acts on the second one; null: false

@@ -169,7 +169,7 @@ class SimilaritySource:
         if self.sets is not None:
             table = named_table(self.sets, f"{key}.sets").config
             if table.layout != GROUPS:
-                what, got = f"`{key}.sets` is no table of genes and sets", f"layout: {table.layout}"
+                what, got = f"`{key}.sets` is no table of genes and sets", f"layout: {table.layout or 'pairs'}"
                 raise ConfigError(what, got=got, expected="layout: groups")
             table.validate(f"{key}.sets")
 
@@ -192,7 +192,7 @@ class SimilarityConfig:
 
 
 def relations_of_sources(cell: CellGraph, from_relations: bool = False) -> frozenset[Relation]:
-    """Return the relations of a cell graph that sources of similarity gave it, or those of relations alone."""
+    """Return the relations that sources of similarity gave a cell, all or only those from common neighbours."""
     sources = ((cell.provenance.get("config") or {}).get("similarity") or {}).get("sources", {})
     chosen = [name for name, source in sources.items() if source.get("relations") or not from_relations]
     return frozenset(gene_relation(f"{SIMILAR}_{name}") for name in chosen)

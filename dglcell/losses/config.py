@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from dglcell.checks import Number, Positive, at_least, check_values, must, one_of
 from dglcell.errors import ConfigError
@@ -120,7 +120,12 @@ class CoupledConfig(WeightedConfig):
 
 @dataclass
 class BufferedConfig(CoupledConfig):
-    """Configure a ``CoupledConfig`` that also compares strains of earlier batches."""
+    """Configure a ``CoupledConfig`` that also compares strains of earlier batches.
+
+    Both terms wait until training has seen ``waits_for`` labelled strains, ``buffer_size`` where it is None.
+    """
+
+    waits_for: ClassVar[int | None] = None
 
     buffer_size: Number = 256  # strains of earlier batches that are also compared, without gradient; 0: none
     adaptive: bool = True  # true: few buffered strains in early epochs, more later; false: always the whole buffer
@@ -139,6 +144,8 @@ class MseDistSupcrConfig(CoupledConfig):
 @dataclass
 class MleDistSupcrConfig(MseDistSupcrConfig, BufferedConfig):
     """Configure squared error + distribution matching + SupCR, the latter two over a buffer as well."""
+
+    waits_for: ClassVar[int | None] = 64
 
     name: str = "mle_dist_supcr"
 

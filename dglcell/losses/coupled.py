@@ -278,7 +278,10 @@ class CoupledLoss(Loss):
         self.config, self.epochs = config, epochs
         self.distance_weight = float(getattr(config, config.distance_key))
         self.register_buffer("weight_T", phenotype_weights(config), persistent=False)
-        self.buffer = RowBuffer(config.buffer_size) if isinstance(config, BufferedConfig) else None
+        self.buffer, self.waits_for = None, 0
+        if isinstance(config, BufferedConfig):
+            self.buffer = RowBuffer(config.buffer_size)
+            self.waits_for = config.buffer_size if config.waits_for is None else config.waits_for
 
     def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:
         config = self.config
@@ -344,4 +347,4 @@ class CoupledLoss(Loss):
         count = None if share is None else (labelled.double() * (share / (1 - share)) + 1e-9).floor()
         few, many = batch + self.buffer.newest(count, like=batch), batch + self.buffer.newest(None, like=batch)
         self.buffer.add(batch)
-        return few, many, self.buffer.seen >= self.buffer.size
+        return few, many, self.buffer.seen >= self.waits_for

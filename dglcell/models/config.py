@@ -455,9 +455,8 @@ class DangoConfig(CellModelConfig):
         super().validate(key)
         check_heads(self.hidden, self.heads, key="model.heads")
         if self.features:
-            raise ConfigError(
-                "`model.features`: DANGO has embeddings only", got=", ".join(self.features), expected="none"
-            )
+            do = "leave them out, or set `model.name: hetero_cell`"
+            raise ConfigError("`model.features`: DANGO has embeddings only", got=", ".join(self.features), do=do)
 
     def scoring(self) -> list[Any]:
         return [{"name": "genes", "local_layers": 2, "local_heads": self.heads, "local_gain": self.gain}]

@@ -65,7 +65,10 @@ class CellEncoder(nn.Module):
         )
 
     def freeze_all_but(self, read: list[str]) -> None:
-        """Take the gradient from parameters that states of ``read`` do not depend on: processes wait for each."""
+        """Take the gradient from parameters that states of ``read`` do not depend on.
+
+        Several processes would wait for their gradients.
+        """
         needed = live_relations(choose_relations(self.cell, self.config), self.config.layers, set(read))
         for layer, relations in zip(self.layers, needed, strict=True):
             layer.freeze_all_but(relations)
@@ -81,7 +84,10 @@ class CellEncoder(nn.Module):
         return sum(self.cell[relation].num_dst for layer in self.plan for relation in layer)
 
     def kept_of_strain(self, compiled: bool, dtype: torch.dtype) -> int:
-        """Return about how many numbers of a type a step keeps for the backward pass of a strain with all rows."""
+        """Return about how many numbers a step keeps for the backward pass of a strain whose rows all differ.
+
+        ``dtype`` is that of differences.
+        """
         combination, width = self.config.combination_of_relations(), self.config.hidden
         ends = [Counter(relation[2] for relation in layer) for layer in self.plan if combination.how == PAIRWISE]
         mixed = [(t, number) for layer in ends for t, number in layer.items() if number > 1]

@@ -72,7 +72,7 @@ class DglConv(Convolution):
 
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
         if not isinstance(perturbed.engine, EdgeSubgraph):
-            raise no_edges(f"`{self.named()}`", type(perturbed.engine).__name__, ("edge_subgraph",))
+            raise no_edges(f"`{self.named()}`", perturbed.engine.name, ("edge_subgraph",))
         return perturbed.engine.convolve(self.relation, source, destination, self._call)
 
     def update(self, x: Tensor, received: Tensor) -> Tensor:
@@ -120,9 +120,9 @@ class DglConv(Convolution):
 
     def _call(self, edges: EdgeRows, source: Tensor, destination: Tensor) -> Tensor:
         if edges.activity is not None:
-            do = "leave activities out, or set `model.conv` to gin, sage or gatv2, which weigh messages by them"
+            do = "leave activities, media and changed edges out, or set `model.conv` to gin, sage or gatv2"
             what = f"`{self.named()}`, a module of DGL, cannot compute strains that weaken nodes or change edges"
-            raise ConfigError(what, expected="deletions only", do=do)
+            raise ConfigError(what, got="activities of nodes or edges", expected="deletions only", do=do)
         weight_E = edges.weight
         if weight_E is None and self.needs_weights:
             weight_E = source.new_ones(edges.graph.num_edges())

@@ -7,9 +7,10 @@ DGL_STRATEGIES = ("edge_subgraph", "edge_mask")  # they leave products to DGL, w
 
 
 def no_edges(what: str, strategy: str, able: tuple[str, ...] = DGL_STRATEGIES) -> ConfigError:
-    """Return the error that a strategy has no single edges, which attention and changed edges need."""
+    """Return the error that a strategy has no single edges, or is none of the able ones."""
+    needs = "a strategy that has single edges" if len(able) > 1 else "another strategy"
     return ConfigError(
-        f"{what} needs a strategy that has single edges",
+        f"{what} needs {needs}",
         got=strategy,
         expected=f"auto, {' or '.join(able)}",
         do=f'take `strategy="{able[-1]}"`, in an experiment `model.strategy: {able[-1]}`; it needs DGL: '

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -57,6 +57,8 @@ class GraphStrategy(ABC):
     Rows of a graph are [N, C, H], or [C · N, H] where it has all columns side by side; [R, …, H] stands for both. Of
     changes of single edges, the wild type is the first strain.
     """
+
+    name: ClassVar[str]
 
     def __init__(
         self, cell: ResidentGraph, kept: dict[str, Kept], changes: Mapping[Relation, EdgeChanges] | None = None
@@ -130,6 +132,8 @@ class EdgeMask(GraphStrategy):
     They are made once a batch, for all layers, and take 4 · E · C bytes in single precision.
     """
 
+    name = "edge_mask"
+
     def find_rows(self, relation: Relation, dtype: torch.dtype) -> EdgeRows:
         """Return the edges of the cell graph, with fixed weights [E] and what every strain leaves of them, [E, C]."""
         edges, changes = self.cell[relation], self.changes.get(relation)
@@ -154,6 +158,8 @@ class EdgeSubgraph(GraphStrategy):
     removed. The graph has C · E edges at most, each of which takes 24 bytes once products have run forward and
     backward.
     """
+
+    name = "edge_subgraph"
 
     @cached_property
     def graphs(self) -> list[DGLGraph]:

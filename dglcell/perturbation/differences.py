@@ -29,6 +29,7 @@ class NodeMask:
     earlier batches, in evaluation.
     """
 
+    name = "node_mask"
     lists_lost = False  #: whether lost pairs are listed where all pairs are computed
 
     def __init__(
@@ -182,6 +183,7 @@ class Difference(NodeMask):
     GPU each aggregation waits for the device.
     """
 
+    name = "difference"
     lists_lost = True
 
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> DifferenceStates:

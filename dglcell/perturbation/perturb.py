@@ -165,7 +165,7 @@ class PerturbedCell:
         side by side; the queries are of the destinations. See ``dglcell.perturbation.states.Score`` for the logits.
         """
         if isinstance(self.engine, NodeMask):
-            raise no_edges("attention", "difference" if isinstance(self.engine, Difference) else "node_mask")
+            raise no_edges("attention", self.engine.name)
         return self.engine.attend(relation, keys, queries, score)
 
 

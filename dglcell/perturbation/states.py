@@ -24,7 +24,7 @@ from dglcell.perturbation.execution import BasePass, RowFunction, row_function
 from dglcell.perturbation.rules import PerturbedTensor
 from dglcell.perturbation.sent import Kept
 
-DENSE_SHARE = 0.5  # of listed pairs from which on all are computed
+DENSE_SHARE = 0.5  # where a larger share of the pairs is listed, all are computed
 
 ROWS_IN_BLOCK = {"cpu": 1 << 14, "cuda": 1 << 22}
 """Rows that are computed together, by device: few enough to stay in a CPU's cache, enough for calls to cost little;

@@ -116,6 +116,9 @@ def perturbations_of(
     edges: Edges | None = None,
 ) -> Perturbations:
     """Look nodes and edges up, check them, and return them as integers on the cell graph's device; see `perturb`."""
+    if not isinstance(edges, Mapping | None):
+        expected = 'relation → a list of ids for each strain, e.g. {"likes": [[0, 7], []]}'
+        raise GenotypeError("`edges` do not say their relation", got=type(edges).__name__, expected=expected)
     left: dict[Any, Any] = dict(activities or {})
     sizes = {repr(name): len(lists) for name, lists in [*targets.items(), *(edges or {}).items()]}
     numbers = set(sizes.values())

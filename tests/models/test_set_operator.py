@@ -183,6 +183,21 @@ def test_logits_beyond_what_exponentials_can_hold() -> None:
     torch.testing.assert_close(got, expected, atol=1e-6, rtol=1e-6)
 
 
+def test_half_precision_is_summed_in_single(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scores, "BLOCK_LOGITS", 100)
+    torch.manual_seed(0)
+    layer, x, weight = DeletionAttention(8, 2), torch.randn(20, 8), torch.rand(20, 6)
+    batch = GenotypeBatch.from_lists(torch.randint(0, 20, (6, 2)).tolist()).padded()
+
+    def both(half: bool) -> list[torch.Tensor]:
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            out = layer(x, weight, *batch).float()
+            return [out.detach(), *torch.autograd.grad(out.square().sum(), list(layer.parameters()))]
+
+    for got, expected in zip(both(half=True), both(half=False), strict=True):
+        assert (got - expected).abs().max() <= 0.05 * expected.abs().max()
+
+
 def test_no_tensor_has_a_state_for_every_gene_and_strain() -> None:
     genes, strains = 50, 40
     layer = DeletionAttention(64, 2)

@@ -330,6 +330,10 @@ BAD = {
         lambda c: perturb(c, {"item": [[1, 2, 1]]}), ("strain 0 names item nodes twice", "1", "leave one out")
     ),
     "no list": Bad(lambda c: perturb(c, {"item": [3]}), ("strain 0: its item nodes are no list", "3")),
+    "edges without a relation": Bad(
+        lambda c: perturb(c, {}, edges=[["likes:0>1"]]),  # type: ignore[arg-type]
+        ("do not say their relation", "list", "relation → a list of ids"),
+    ),
     "one text": Bad(lambda c: perturb(c, {"item": ["12"]}), ("are no list", "'12'")),
     "no strains": Bad(lambda c: perturb(c, {"item": []}), ("there are no strains", "0 for 'item'", "[] for one")),
     "nothing": Bad(lambda c: perturb(c, {}), ("there are no strains", "no lists")),

@@ -90,6 +90,26 @@ def test_aggregation_over_changed_edges_equals_the_reduced_graph(data: Any, cell
         agree(*found)
 
 
+def products(keys: Tensor, queries: Tensor, weights: Tensor | None) -> Tensor:
+    return (keys * queries).sum(-1, keepdim=True)
+
+
+@examples(8)
+@given(data=st.data(), cell=random_cells())
+def test_attention_over_changed_edges_is_alike_in_both_strategies(data: Any, cell: RandomCell) -> None:
+    strains = data.draw(genotypes_of(cell))
+    changes = data.draw(changes_of(cell, len(strains)))
+    for relation in cell.edges:
+        keys, queries = (data.draw(values_of(cell.sizes[relation[end]], len(strains), WIDTH)) for end in (0, 2))
+        found = []
+        for strategy in DGL_STRATEGIES:
+            batch, activities = with_changes(cell, strains, changes)
+            perturbed = perturb(cell.resident, batch, strategy)
+            y = perturbed.attend(relation, states_of(perturbed, keys), states_of(perturbed, queries), products).whole()
+            found.append([y, *gradients(y, [*keys.leaves, *queries.leaves, *activities])])
+        agree(*found)
+
+
 @pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name not in DGL_STRATEGIES])
 def test_strategies_without_single_edges_refuse_them(strategy: str) -> None:
     cell = ring(3)
