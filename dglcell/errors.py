@@ -117,9 +117,12 @@ RENAMED |= {"--control": "--without-messages"}  # what keys and options were cal
 
 def closest(name: object, known: Iterable[str]) -> list[str]:
     """Return at most three known names that are close to a name, the closest first, whatever the case of letters."""
-    name = functools.reduce(lambda text, words: text.replace(*words), RENAMED.items(), str(name))
     spelled = {one.lower(): one for one in known}
-    return [spelled[one] for one in difflib.get_close_matches(name.lower(), spelled, n=3)]
+    today = functools.reduce(lambda text, words: text.replace(*words), RENAMED.items(), str(name))
+    # A word that is nearly right comes before one of an earlier version, and that before any that is alike.
+    tried = ((str(name), 0.85), (today, 0.6), (str(name), 0.6))
+    near = (difflib.get_close_matches(one.lower(), spelled, n=3, cutoff=cutoff) for one, cutoff in tried)
+    return [spelled[one] for one in next(filter(None, near), [])]
 
 
 def did_you_mean(name: object, known: Iterable[str], otherwise: str | None = None) -> str | None:

@@ -255,6 +255,7 @@ def test_keys_find_their_sections(folder: Path) -> None:
     short = ["seed=3", "epochs=2", "lr=1e-5", "model=set_operator", "local_factors=8", "split.seed=7"]
     full = ["seed=3", "trainer.epochs=2", "optimizer.lr=1e-5", "model=set_operator", "model.local_factors=8"]
     assert load_config(path, short) == load_config(path, [*full, "split.seed=7"])
+    assert load_config(path, ["lr=0.1", "optimizer.lr=0.2"]).optimizer.lr == 0.2, "the last one counts"
     with pytest.raises(ConfigError, match=r"key `name` is in several sections\n.*experiment.name, .*model.name"):
         load_config(path, ["name=x"])
     with pytest.raises(ConfigError, match=r"unknown key `epoch`\n.*did you mean epochs"):

@@ -34,6 +34,8 @@ def test_counts_of_one_are_singular() -> None:
 
 def test_close_names_are_suggested_in_any_case() -> None:
     assert did_you_mean("fitnes", ["Fitness", "growth"]) == "did you mean Fitness?"
+    assert did_you_mean("conditions", ["condition", "gene"]) == "did you mean condition?"
+    assert did_you_mean("strength_from", ["activity_from"]) == "did you mean activity_from?"
     assert did_you_mean("RANDOM", ["random", "none"]) == "did you mean random?"
     assert did_you_mean("x", ["random"], "see the list") == "see the list"
 

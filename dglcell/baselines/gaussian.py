@@ -107,8 +107,8 @@ def fit_gaussian_process(problem: Problem) -> Iterator[GaussianProcess]:
     model = GaussianProcess(*known, mean=float(y.mean()), limited=limited)
     some = problem.sampled(int(LEARNED_FROM / max(1.0, strains.num_deletions.mean())))[0]
     model = model.learned(some.train, some.y_train)
-    noises = [float(np.exp(model.logarithms[-1])) * factor for factor in NOISES]
-    yield from model.fitted(among, strains, y, noises)
+    noise = max(float(np.exp(model.logarithms[-1])), JITTER)  # labels without noise would leave the system singular
+    yield from model.fitted(among, strains, y, [noise * factor for factor in NOISES])
 
 
 def _lacks(problem: Problem) -> str | None:

@@ -70,9 +70,7 @@ class KernelBaseline(Baseline):
 
 
 def limit(problem: Problem, exact: int, landmarks: int) -> tuple[Problem, Strains, str]:
-    """Return the problem and all of up to ``exact`` training strains; else of at most ``MOST_STRAINS``, with landmarks
-    among these, and words for both.
-    """
+    """Return up to ``exact`` training strains as they are; of more a sample with landmarks, and words for both."""
     if len(problem.train) <= exact:
         return problem, problem.train, ""
     some, sample = problem.sampled(MOST_STRAINS)

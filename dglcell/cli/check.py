@@ -163,6 +163,10 @@ def _model_and_strains(path: Path, number: int) -> tuple[StrainModel, GenotypeBa
     trained = load_trained(directory)
     try:
         prepared = prepare_run(trained.config, directory, "dglcell check", continued=True)
+        name = "test" if len(prepared.parts["test"]) else "train"
+        part = prepared.parts[name]
+        chosen = part[torch.randperm(len(part), generator=generator)[:number]]
+        return trained.model, prepared.dataset.take(chosen).perturbations, f"of the {name} part"
     except DglcellError:
         # A trained model has no store: strains delete one to three genes, with the first of all covariates.
         genes, seen = trained.model.cell.num_nodes[GENE], trained.model.config.covariates
@@ -170,10 +174,6 @@ def _model_and_strains(path: Path, number: int) -> tuple[StrainModel, GenotypeBa
         covariates = torch.zeros(number, len(seen)) if seen else None
         drawn = replace(GenotypeBatch.from_lists(deleted, genes), covariates=covariates)
         return trained.model, drawn, f"drawn at random, for {path}"
-    name = "test" if len(prepared.parts["test"]) else "train"
-    part = prepared.parts[name]
-    chosen = part[torch.randperm(len(part), generator=generator)[:number]]
-    return trained.model, prepared.dataset.take(chosen).perturbations, f"of the {name} part"
 
 
 class Finding(NamedTuple):

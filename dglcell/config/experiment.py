@@ -329,7 +329,7 @@ class Config:
         hidden = not given.isprintable() or any(not part.strip() for part in name.parts)
         if leads_out or hidden or any(len(part.encode()) > LONGEST_NAME for part in name.parts):
             fault = "leads out of `paths.runs`" if leads_out else "cannot be the name of a folder"
-            expected = "a name of letters, digits and signs, or several with `/` between them"
+            expected = f"letters, digits and signs, at most {LONGEST_NAME} bytes, or several with `/` between them"
             raise ConfigError(f"`experiment.name` {fault}", got=ascii(given)[1:-1], expected=expected)
         tags = self.experiment.tags
         if self.tracking.wandb != "disabled" and any(len(tag) > 64 for tag in tags):

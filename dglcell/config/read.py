@@ -146,7 +146,8 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
     kinds = {section: _kind(plain, section, where) for section in KINDS}
     hints = get_type_hints(Config) | kinds
     if short:
-        return parse_config(merged, [_with_section(one, hints, where) for one in short], where=where)
+        full = [_with_section(one, hints, where) if one in short else one for one in overrides]
+        return parse_config(content, full, where=where)
 
     def remedy(key: str, value: object) -> str | None:
         found = [] if "." in key else _in_sections(key, hints)

@@ -196,11 +196,13 @@ class Preemption(Callback):
         self._losses.append((outputs["loss"].detach(), batch.rows, step, batch_idx + 1))
         if not stepped:
             return
-        (number,), last = self._hosts.largest([self.signals.number]), trainer.is_last_batch
-        if number or last or module.device.type == "cpu":  # within an epoch nothing waits for a GPU
+        last = trainer.is_last_batch
+        looks = last or module.device.type == "cpu"  # within an epoch nothing waits for a GPU
+        number, bad = self._hosts.largest([self.signals.number, looks and self._bad_batch() is not None])
+        if number and not looks:
             (bad,) = self._hosts.largest([self._bad_batch() is not None])
-            if bad:
-                raise self._not_finite(trainer)
+        if bad:
+            raise self._not_finite(trainer)
         # After the last batch of an epoch the run stops only when the epoch is finished and its checkpoint written.
         if not number or last:
             return

@@ -96,13 +96,15 @@ def strains_by_part(prepared: Prepared) -> dict[str, Strains]:
 
 def fit_baselines(prepared: Prepared) -> Baselines:
     """Fit all baselines that apply to the training part, for every phenotype; none where every strain trains."""
+    if not prepared.evaluated:
+        return Baselines()
     models, left_out = {}, {}
     strains = strains_by_part(prepared)
     train, validation = strains["train"], strains["validation"]
     reactions = Reactions(prepared.cell) if CATALYSES in prepared.cell.relations else None
     similarity = functools.cache(lambda: gene_similarity(prepared.cell, train.targets))
     how: dict[str, Any] = {"most_deletions": prepared.dataset.max_deletions, "reactions": reactions}
-    for name in prepared.dataset.phenotypes if prepared.evaluated else ():
+    for name in prepared.dataset.phenotypes:
         labels = train.phenotypes[name], validation.phenotypes[name]
         problem = Problem(train, validation, *labels, similarity=similarity, **how)
         log.info("fitting baselines of %s to %s", name, count(int(np.isfinite(problem.y_train).sum()), "strain"))

@@ -57,7 +57,8 @@ def train(
 ) -> RunResult:
     """Train, evaluate, compare with baselines, and draw; continue where an earlier run of the same name stopped.
 
-    Signals may already be received. Callbacks and loggers are those of Lightning, beside the package's own.
+    Where ``signals`` is None, signals are received for the time of the run. Callbacks and loggers are those of
+    Lightning, beside the package's own.
     """
     for name, given, kind in (("callbacks", callbacks, Callback), ("logger", loggers, Logger)):
         if wrong := next((repr(one) for one in given if not isinstance(one, kind)), None):
@@ -209,8 +210,8 @@ def without_messages(config: Config, epochs: int | None = None) -> Config:
     """Return the same experiment with no round of messages, and without reactions that are lost because others are.
 
     The best epoch is chosen on the validation part, even if the experiment would take the last one. Two rounds of
-    messages make an epoch of ``hetero_cell`` about twenty times as long. So eight times its epochs (``None``) take less
-    time than the model; the ablation is seldom better for more.
+    messages make an epoch of ``hetero_cell`` about twenty times as long. Where ``epochs`` is None, the ablation has
+    eight times those of the experiment. They take less time than the model's, and more seldom make it better.
     """
     model = config.model
     quiet = model.without_messages()

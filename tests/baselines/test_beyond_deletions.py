@@ -26,7 +26,6 @@ from tests.examples import examples
 Table = tuple[Strains, NDArray[np.float64]]
 
 KNOW_MORE = [name for name, family in ALL_BASELINES.items() if family.about in (ANY, MORE)]
-OF_MORE = {name: family for name, family in ALL_BASELINES.items() if family.about == MORE}
 FEWER = examples(10)
 
 

@@ -114,6 +114,15 @@ def test_a_large_table_has_landmarks_and_says_so(monkeypatch: pytest.MonkeyPatch
     np.testing.assert_allclose(few.predict(strains), exact.predict(strains), atol=0.05)
 
 
+def test_labels_without_noise_are_fitted() -> None:
+    numbers = np.random.default_rng(0).integers(0, 2, (250, 3))
+    covariates = {f"mismatch_{i}": numbers[:, i] for i in range(3)}
+    strains = among(Strains.from_names([["g0"]] * 250, covariates=covariates))
+    y = (numbers[:, 0] * numbers[:, 1]).astype(float)
+    model = best_of(ALL_BASELINES["Gaussian process"], problem_of(strains, y))
+    assert np.abs(model.predict(strains) - y).max() < 1e-4
+
+
 def test_it_needs_two_measured_numbers() -> None:
     strains, y = guides(10)
     family = ALL_BASELINES["Gaussian process"]

@@ -12,12 +12,25 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dglcell.errors import DataError
 from dglcell.files import atomic as files
-from dglcell.files.atomic import atomic_directory, atomic_file, clear_abandoned, find_raw, only_writer, write_json
+from dglcell.files.atomic import (
+    atomic_directory,
+    atomic_file,
+    clear_abandoned,
+    find_raw,
+    only_writer,
+    shortest,
+    write_json,
+)
 from dglcell.files.owner import mark_of
+
+
+def test_numbers_are_their_shortest_texts_and_missing_ones_empty() -> None:
+    assert shortest(np.float32([np.nan, 2, 30012.346, -0.1])) == ["", "2", "30012.346", "-0.1"]
 
 
 def test_a_file_is_written_whole_and_follows_the_umask(tmp_path: Path) -> None:

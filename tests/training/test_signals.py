@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import multiprocessing
 import os
 import signal
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from dglcell.config.experiment import TrainerConfig
 from dglcell.data.datamodule import StrainNumbers
 from dglcell.errors import ConfigError, DataError, StoppedError
 from dglcell.runs import RunDirectory
-from dglcell.training.callbacks import collect_rows, leave_group
+from dglcell.training.callbacks import Preemption, collect_rows, leave_group
 from dglcell.training.fit import make_data, make_task
 from dglcell.training.prepare import prepare
 from dglcell.training.run import check_allocation
@@ -222,6 +224,19 @@ ALLOCATIONS: list[tuple[dict[str, Any], dict[str, str], str | None]] = [
     ({"devices": 64, "accelerator": "gpu"}, STEP | ONE | {"SLURM_NTASKS": "64"}, "0 GPUs on this node"),
     ({"devices": 64, "accelerator": "cpu"}, STEP | ONE | {"SLURM_NTASKS": "64", "SLURM_GPUS_ON_NODE": "64"}, None),
 ]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_of_several_batches_the_first_bad_one_is_named(value: float, tmp_path: Path) -> None:
+    watch = Preemption(RunDirectory(tmp_path), StopSignals(), None, timedelta(seconds=1))
+    for i, loss in enumerate((1.0, 2.0, value, math.nan, 1.0)):
+        watch._losses.append((torch.tensor(loss), torch.arange(3) + 10 * i, i // 2 + 1, i + 1))
+    for _ in range(2):
+        found = watch._bad_batch()
+        assert found is not None
+        assert (found[0], found[1], str(found[2]), found[3]) == (3, 2, str(value), [20, 21, 22])
+    del watch._losses[2:]
+    assert (watch._bad_batch(), watch._losses) == (None, [])
 
 
 @pytest.mark.parametrize(("keys", "environment", "said"), ALLOCATIONS)

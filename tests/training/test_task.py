@@ -299,6 +299,15 @@ def test_the_best_average_precision_of_numbers_is_refused(tiny: Tiny, tmp_path: 
     assert not list(tmp_path.rglob("*.ckpt"))
 
 
+def test_numbers_and_classes_are_learnt_together(screen: Tiny, tmp_path: Path) -> None:
+    result = screen.train(tmp_path, "data.phenotypes=null", "trainer.epochs=2")
+    assert {(row.phenotype, row.kind) for row in result.rows} == {("sick", "classification"), ("fitness", "regression")}
+    row = history(result.directory)[-1]
+    assert row["validation/average_precision"] == row["validation/sick/average_precision"]
+    pearsons = [row[f"validation/{name}/pearson"] for name in ("sick", "fitness")]
+    assert row["validation/pearson"] == pytest.approx(np.mean(pearsons))
+
+
 def record(work: Work, batch: Strains) -> Replay:
     """Return what a CUDA graph does, on a CPU: the same work on the same tensors; nothing derived from them is kept."""
     return lambda: work(batch.map(lambda tensor: tensor))
