@@ -8,6 +8,8 @@ speed changes is as slow for one as for the other; medians are compared.
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
 import json
 import resource
 import statistics
@@ -15,8 +17,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -29,7 +33,15 @@ from dglcell.errors import MissingDependencyError
 from dglcell.files.atomic import write_json
 from dglcell.graph.cell import read_cell, save_cell
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.machine import check_device, is_out_of_memory, keep_freed_memory, measured_memory, processor_name
+from dglcell.machine import (
+    PROCESS,
+    check_device,
+    is_out_of_memory,
+    keep_freed_memory,
+    kilobytes,
+    processor_name,
+    resident_peak,
+)
 from dglcell.models.config import HeteroCellConfig
 from dglcell.runs import environment
 
@@ -120,6 +132,28 @@ def measure(cell: CellGraph, specs: Sequence[MethodSpec], options: argparse.Name
         },
         "left_out": left_out,
     }
+
+
+@contextmanager
+def measured_memory(device: str) -> Iterator[SimpleNamespace]:
+    """Measure the rise of memory inside the context in ``bytes``: of the resident set, or of the GPU's allocations.
+
+    The kernel's high-water mark is set back first. Where that is not possible the mark of the whole life of the process
+    is used, which is an upper bound.
+    """
+    gc.collect()
+    peak, cuda = SimpleNamespace(bytes=0), torch.device(device).type == "cuda"
+    if cuda:
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+    else:
+        if sys.platform.startswith("linux"):
+            ctypes.CDLL(None).malloc_trim(0)
+        with suppress(OSError):
+            (PROCESS / "clear_refs").write_text("5", encoding="utf-8")
+        before = kilobytes(PROCESS / "status", "VmRSS") or 0
+    yield peak
+    peak.bytes = max(0, (torch.cuda.max_memory_allocated(device) if cuda else resident_peak()) - before)
 
 
 Measured = tuple[dict[str, list[float]], dict[str, int], dict[str, str]]

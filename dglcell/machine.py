@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import logging
 import os
 import platform
@@ -15,7 +14,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from dglcell.errors import ConfigError, MissingDependencyError
@@ -113,7 +111,7 @@ def _description() -> str:
 
 def processor_name() -> str:
     """Return the processor's name as the system gives it, else the machine's architecture."""
-    found = re.search(r"^model name\s*:\s*(.+)$", _description(), re.MULTILINE)
+    found = re.search(r"^model name[ \t]*:[ \t]*(.+)$", _description(), re.MULTILINE)
     return found[1].strip() if found else platform.processor() or platform.machine()
 
 
@@ -192,7 +190,7 @@ def free_memory(device: torch.device) -> int | None:
 
 def available_memory() -> int | None:
     """Return how many bytes this process can still get from the machine and within the limit of its control group."""
-    free = [_kilobytes(PROC / "meminfo", "MemAvailable")]
+    free = [kilobytes(PROC / "meminfo", "MemAvailable")]
     names = ("memory.max", "memory.current", "memory.stat")
     older = ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat")
     for limit, usage, stat in _group_limits("memory", names, older):
@@ -219,7 +217,8 @@ def _group_limits(controller: str, files: Sequence[str], older: Sequence[str]) -
                 yield [(group / name).read_text(encoding="utf-8").strip() for name in names]
 
 
-def _kilobytes(path: Path, key: str) -> int | None:
+def kilobytes(path: Path, key: str) -> int | None:
+    """Return a number of a file of /proc in bytes; None where it is not there."""
     try:
         found = re.search(rf"^{key}:\s+(\d+) kB", path.read_text(encoding="utf-8"), re.MULTILINE)
     except OSError:
@@ -230,31 +229,7 @@ def _kilobytes(path: Path, key: str) -> int | None:
 def resident_peak() -> int:
     """Return the high-water mark of this process's resident set in bytes."""
     unit = 1 if platform.system() == "Darwin" else 1024
-    return _kilobytes(PROCESS / "status", "VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-@contextmanager
-def measured_memory(device: str) -> Iterator[SimpleNamespace]:
-    """Measure the rise of memory inside the context in ``bytes``: of the resident set, or of the GPU's allocations.
-
-    The kernel's high-water mark is set back first. Where that is not possible the mark of the whole life of the process
-    is used, which is an upper bound.
-    """
-    import torch
-
-    gc.collect()
-    peak, cuda = SimpleNamespace(bytes=0), torch.device(device).type == "cuda"
-    if cuda:
-        torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
-    else:
-        if sys.platform.startswith("linux"):
-            ctypes.CDLL(None).malloc_trim(0)
-        with suppress(OSError):
-            (PROCESS / "clear_refs").write_text("5", encoding="utf-8")
-        before = _kilobytes(PROCESS / "status", "VmRSS") or 0
-    yield peak
-    peak.bytes = max(0, (torch.cuda.max_memory_allocated(device) if cuda else resident_peak()) - before)
+    return kilobytes(PROCESS / "status", "VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def is_out_of_memory(error: BaseException) -> bool:

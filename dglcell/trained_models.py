@@ -147,6 +147,9 @@ def runs_in(path: Path) -> list[Path]:
 def unknown_run(path: Path) -> CheckpointError:
     """Return the error for a path where no run is, and which is no model's name; close names are those in ``runs``."""
     known, name, folder = list_models(), path.as_posix(), Path("runs")
+    if path.is_file():
+        what, remedy = f"'{name}' is a file, and no run", "give the path that `train` printed"
+        return CheckpointError(what, expected="a run directory, or a trained model", do=remedy)
     there = [run.as_posix() for run in [*folder.glob("*"), *folder.glob("*/seed-*")]]
     otherwise = "give the path that `train` printed; `dglcell runs` lists runs, and `dglcell models` trained models"
     do = did_you_mean(name, [*known, *there]) or did_you_mean((folder / name).as_posix(), there, otherwise)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -200,7 +201,7 @@ def runs_table(runs: Sequence[RunFiles]) -> Grid:
 
 
 HEADER = ("run", "state", "epoch", "best", "phenotype", "", "val.", "test", "best baseline")
-LEFT = (0, 1, 4, 5, 8)  # these columns hold words, and are aligned on the left
+LEFT = (0, 1, 4, 5)  # these columns hold words, and are aligned on the left
 
 
 @dataclass(frozen=True)
@@ -247,9 +248,11 @@ def format_runs(runs: Sequence[RunRow]) -> str:
     # Names may come from untrusted files; their escape codes would control the terminal.
     rows = [[printable(cell) for cell in row] for row in rows]
     text = list[str]()
-    for i, line in enumerate(aligned(rows, LEFT)):
+    for i, line in enumerate(aligned([row[:-1] for row in rows], LEFT)):
         text += [folders[i]] * (i > 0 and folders[i] != folders[i - 1])
-        text.append(line.rstrip())
+        # The last cell goes onto another line where there is no room for it.
+        first, indent = f"{line}  ", " " * (len(line) + 2)
+        text.append(textwrap.fill(rows[i][-1], 80, initial_indent=first, subsequent_indent=indent) or line.rstrip())
     return "\n".join(text)
 
 

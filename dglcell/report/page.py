@@ -274,7 +274,7 @@ def write_report(path: Path, output: Path | None = None) -> Path:
     It writes the picture (``report.png``) and the page (``report.html``) into the run directory; with ``output``, that
     page alone, and the directory is left as it is.
     """
-    run = read_run(path)
+    run = read_run(path, parts=("test",))
     picture = overview(run)
     if output is None:
         run.directory.refuse_links()
@@ -338,9 +338,10 @@ def strain_names(directory: RunDirectory) -> list[str]:
 
 def missed_strains(run: RunFiles) -> list[Grid]:
     """Return a table of the test strains with the largest errors for each of the first phenotypes."""
-    found = []
-    for phenotype, p in [*run.predictions.get("test", {}).items()][:MOST_PHENOTYPES]:
-        errors, strains = np.abs(p.predicted - p.measured), strain_names(run.directory)
+    found, of_test = [], run.predictions.get("test", {})
+    strains = strain_names(run.directory) if of_test else []
+    for phenotype, p in [*of_test.items()][:MOST_PHENOTYPES]:
+        errors = np.abs(p.predicted - p.measured)
         worst = [i for i in np.argsort(-errors, kind="stable") if np.isfinite(errors[i])][:SHOWN]
         rows = [[strains[i], number(float(p.predicted[i])), number(float(p.measured[i]))] for i in worst]
         unit = run.results["units"].get(phenotype, "")

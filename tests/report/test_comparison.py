@@ -6,6 +6,7 @@ import csv
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from dglcell.report import UNDEFINED
 from dglcell.report.comparison import comparison_tables, differences, find_runs, format_runs, summary, warnings_of
 from dglcell.report.run_files import RunFiles, read_predictions, read_run
 from dglcell.runs import RunDirectory
+from dglcell.training.evaluate import rows_as_json
 from tests.html_page import Page
 
 MakeRun = Callable[..., RunDirectory]
@@ -171,6 +173,17 @@ def test_states_and_scores(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert third.split() == ["seed-2", "damaged", "0/?"]
     assert main(["runs", str(folder)]) == 0
     assert capsys.readouterr().out == format_runs(runs) + "\n"
+
+
+def test_it_fits_a_terminal(tiny_run: RunDirectory) -> None:
+    (run,) = find_runs(tiny_run.path.parent)
+    assert run.files is not None
+    rows = [replace(row, phenotype="digenic_interaction") for row in run.files.rows]
+    rows = [replace(row, model="mean of the best two") if row.is_baseline else row for row in rows]
+    files = replace(run.files, results=run.files.results | {"rows": rows_as_json(rows)})
+    text = format_runs([replace(run, path=Path("runs/tiny/seed-0"), files=files)])
+    assert max(map(len, text.splitlines())) <= 80
+    assert " ".join(text.split()).endswith("the best two")
 
 
 def test_nothing_to_show(tmp_path: Path) -> None:
