@@ -254,7 +254,6 @@ class Config:
     slurm: SlurmConfig = field(default_factory=SlurmConfig)
     paths: PathsConfig = field(default_factory=PathsConfig)
     resume: str = "auto"  # auto: continue from the run directory's last checkpoint | never | path of a checkpoint
-    start_from: str | None = None  # a run, trained model or checkpoint whose weights a new run begins with; null: none
     baselines: bool = True  # also fit the baselines that apply, on the same split
     plot: bool = True  # draw pictures and write the report at the end of the run
     plot_points: Count = 10_000  # most points in one picture, chosen at random

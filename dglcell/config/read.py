@@ -43,6 +43,10 @@ BASES = {name: kind.base for name, kind in MODELS.items() if kind.base}
 model's."""
 
 
+LEFT: dict[str, object] = {"start_from": None}
+"""Keys that have left, with the value by which they did nothing: runs of before have them, and are read without."""
+
+
 DEEPEST = 50
 """Most levels of lists and mappings in one another. No experiment has as many."""
 
@@ -136,6 +140,8 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
         if isinstance(cell, dict) and isinstance(networks := cell.get("networks"), dict):
             # `cell.networks.NAME: null` removes a network of an extended file.
             cell["networks"] = {name: network for name, network in networks.items() if network is not None}
+        for key, idle in LEFT.items():
+            _forget(plain, key, idle)
     except OmegaConfBaseException as error:
         what = f"`{error.full_key}` has a wrong value" if error.full_key else "not a configuration"
         raise ConfigError(f"{where}: {what}", got=str(error).splitlines()[0]) from error
@@ -155,6 +161,14 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
 
     made = {name: read_section(kind, plain.get(name, {}), name, where, remedy) for name, kind in kinds.items()}
     return read_section(Config, plain | made, "", where, remedy)
+
+
+def _forget(section: Any, key: str, idle: object) -> None:
+    *above, name = key.split(".")
+    for part in above:
+        section = section.get(part) if isinstance(section, dict) else None
+    if isinstance(section, dict) and name in section and section[name] == idle:
+        del section[name]
 
 
 def parse_inputs(recorded: DictConfig, *, where: str) -> Config:

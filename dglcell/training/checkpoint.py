@@ -230,8 +230,7 @@ def newest_checkpoint(directory: RunDirectory) -> ReadCheckpoint:
 def starting_point(checkpoint: ReadCheckpoint | None, config: Config) -> tuple[int, bool]:
     """Log what the run continues from; return the epoch that training begins with, and whether nothing is left."""
     if checkpoint is None:
-        new = "training from scratch" if config.start_from is None else "training a new run"
-        log.info("%s: no checkpoint in %s", new, config.run_directory)
+        log.info("training from scratch: no checkpoint in %s", config.run_directory)
         return 0, False
     path, epoch = checkpoint.path, checkpoint.epoch + 1
     if checkpoint.unfinished:

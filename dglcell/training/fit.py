@@ -27,21 +27,17 @@ from pytorch_lightning.utilities import rank_zero_only
 from dglcell.baselines.simple import not_fitness_like
 from dglcell.config.experiment import Config
 from dglcell.config.read import without_secrets
-from dglcell.data.config import EVALUATED, PARTS, TRAIN
 from dglcell.data.datamodule import StrainDataModule
-from dglcell.data.split import Split
 from dglcell.data.table import CLASSIFICATION
-from dglcell.errors import CheckpointError, ConfigError, StoppedError, count, import_optional, listing
+from dglcell.errors import ConfigError, StoppedError, count, import_optional
 from dglcell.files.atomic import atomic_file
 from dglcell.graph.resident import ResidentCell
-from dglcell.models.model import StrainModel, make_model
+from dglcell.models.model import make_model
 from dglcell.models.terms.term import Training
 from dglcell.optimizers import count_steps
-from dglcell.report.run_files import read_run_config
 from dglcell.runs import CHECKPOINTS, EpochLog, RunDirectory
-from dglcell.trained_models import find_run
 from dglcell.training.callbacks import CheckpointFiles, Preemption, launched, leave_group
-from dglcell.training.checkpoint import MODEL, ReadCheckpoint, describe_run, refuse
+from dglcell.training.checkpoint import ReadCheckpoint, describe_run, refuse
 from dglcell.training.prepare import Prepared
 from dglcell.training.signals import StopSignals, is_rank_zero
 from dglcell.training.task import StrainTask
@@ -204,59 +200,12 @@ def quieten() -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-def read_start(config: Config) -> ReadCheckpoint | None:
-    """Read the checkpoint that `start_from` names, of a run the one that it reports; return None where it is null."""
-    if config.start_from is None:
-        return None
-    path = Path(config.start_from)
-    if path.suffix != ".ckpt" or not path.is_file():
-        run = RunDirectory(find_run(config.start_from))
-        path = run.checkpoint(read_run_config(run)["trainer"]["checkpoint"])
-    return ReadCheckpoint(path, to_continue=False)
-
-
-def take_weights(read: ReadCheckpoint, model: StrainModel, prepared: Prepared) -> None:
-    """Copy the trained weights of another run whose names and shapes the model has, too, and say which stay fresh."""
-    path = read.path
-    if read.cell_sha256 != prepared.cell.sha256:
-        what = f"`start_from`: '{path}' belongs to another cell graph"
-        raise CheckpointError(what, do="give both experiments the same `cell`")
-    state = {name.removeprefix(MODEL): tensor for name, tensor in read.content["state_dict"].items()}
-    own = dict(model.named_parameters())
-    fitting = [name for name, weight in own.items() if name in state and state[name].shape == weight.shape]
-    if all(own[name].ndim < 2 for name in fitting):  # a single bias is no start
-        what = f"`start_from`: no weight of '{path}' fits this model"
-        raise CheckpointError(what, do="give both experiments the same keys of `model`, such as `model.hidden`")
-    with torch.no_grad():
-        for name in fitting:
-            own[name].copy_(state[name])
-    log.info("starting from the weights of '%s' after %s", path, count(read.epoch + 1, "epoch"))
-    if fresh := [name for name in own if name not in fitting]:
-        log.info("these weights are not in it, or of another shape: %s", listing(fresh))
-    if read.phenotypes != tuple(prepared.dataset.phenotypes):
-        log.info("its heads of phenotypes were trained for %s", listing(read.phenotypes))
-    split, beside = prepared.split, RunDirectory(path.parent.parent).split
-    other = Split.load(beside) if beside.is_file() else None
-    if other is None or other.store_sha256 != split.store_sha256:
-        log.info("whether that run was trained on strains of this run's validation or test part is not known")
-        return
-    for part in EVALUATED:
-        if number := int(((other.part == TRAIN) & (split.part == PARTS.index(part))).sum()):
-            text = f"{number:,} of {split.counts[part]:,} strains of the {part} part trained the run that this one "
-            text += "starts from: results there may show memory instead of understanding, unless they had other labels"
-            log.warning("%s there", text)
-
-
 def make_task(
-    config: Config,
-    prepared: Prepared,
-    directory: RunDirectory,
-    checkpoint: ReadCheckpoint | None = None,
-    begin_with: ReadCheckpoint | None = None,
+    config: Config, prepared: Prepared, directory: RunDirectory, checkpoint: ReadCheckpoint | None = None
 ) -> StrainTask:
     """Make the task with its model, the label statistics of the training part, and the optimiser settings.
 
-    A new run may begin with the weights in the checkpoint of another one (``begin_with``). Nothing is written.
+    Nothing is written.
     """
     dataset, settings = prepared.dataset, config.trainer
     torch.manual_seed(config.seed)
@@ -283,8 +232,6 @@ def make_task(
         task.double()  # Lightning reads a checkpoint before it converts, and weights would be rounded
     if checkpoint is not None:
         _check_weights(checkpoint, task)
-    if begin_with is not None:
-        take_weights(begin_with, model, prepared)
     return task
 
 

@@ -31,7 +31,7 @@ from dglcell.report.page import write_report
 from dglcell.runs import RunDirectory, environment, memory_peak, write_usage
 from dglcell.training.checkpoint import check_continues, resume_from, starting_point
 from dglcell.training.evaluate import ABLATION, WITHOUT_MESSAGES, ablation_rows, report, rows_as_json
-from dglcell.training.fit import fit, make_callbacks, make_task, make_trainer, read_start
+from dglcell.training.fit import fit, make_callbacks, make_task, make_trainer
 from dglcell.training.prepare import Prepared, prepare_run, settle_what_models_see
 from dglcell.training.signals import PARENT, POLL_SECONDS, StopSignals, is_rank_zero
 from dglcell.training.task import StrainTask
@@ -77,7 +77,6 @@ def train(
             log.setLevel(logging.WARNING)
             follow_owner(directory, config.trainer.timeout)
         checkpoint = resume_from(config)
-        begin_with = read_start(config) if checkpoint is None else None
         start, finished = starting_point(checkpoint, config)
         set_up_process(config)
         continued = directory.is_started()
@@ -88,7 +87,7 @@ def train(
         config = settle_checkpoint(config, prepared)
         callbacks = [*make_callbacks(config, directory, prepared.dataset.kinds, signals), *callbacks]
         trainer = make_trainer(config, directory, callbacks)
-        task = make_task(config, prepared, directory, checkpoint, begin_with)
+        task = make_task(config, prepared, directory, checkpoint)
         if first:
             write_run_files(config, directory, prepared, task, command, continued=continued)
             task.record.rewind(start)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,18 +9,17 @@ import pytest
 import torch
 
 from dglcell.data.columns import MEASURED, Column
-from dglcell.errors import CheckpointError, ConfigError
+from dglcell.errors import ConfigError
 from dglcell.models.cell_model import CellModel
 from dglcell.models.model import StrainModel
 from dglcell.models.terms.link import Link
 from dglcell.nn.config import LINKS
 from dglcell.runs import RunDirectory
-from dglcell.training.checkpoint import load_trained, read_checkpoint
+from dglcell.training.checkpoint import load_trained
 from dglcell.training.fit import make_task
 from dglcell.training.predicting import predict_strains
 from dglcell.training.prepare import Prepared, prepare
-from dglcell.training.run import train
-from tests.tiny import BARE, Tiny, history
+from tests.tiny import Tiny, history
 
 KEEPING = ("model.link=minimum",)
 OPERATOR = ("model.name=set_operator", "model.local_heads=2")
@@ -42,78 +40,10 @@ def test_a_run_goes_on_and_predicts_with_what_its_checkpoint_keeps(
     assert int(one["terms.link.codes"][0]) == LINKS["minimum"]
 
 
-STILL = ("optimizer={name: SGD, lr: 1.0e-30}", "trainer.epochs=1")
-"""With these settings no weight changes."""
-
-
-@pytest.fixture(scope="module")
-def first(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """Return a run that others begin with; for reading only."""
-    return tiny.train(tmp_path_factory.mktemp("first"), "experiment.name=first", "trainer.checkpoint=last").directory
-
-
-def weights(run: RunDirectory) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = read_checkpoint(run.last)["state_dict"]
-    return found
-
-
-def test_all_weights_are_taken(
-    tiny: Tiny, first: RunDirectory, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", logger="dglcell")
-    run = tiny.train(tmp_path, *STILL, "seed=0", f"start_from={first.path.parent}/seed-${{seed}}").directory
-    for name, weight in weights(first).items():
-        torch.testing.assert_close(weights(run)[name], weight, rtol=0, atol=1e-20, msg=name)
-    assert f"starting from the weights of '{first.last}' after 2 epochs" in caplog.text
-    assert "these weights are not in it" not in caplog.text
-    assert "training a new run: no checkpoint in" in caplog.text
-
-
-def test_weights_of_other_shapes_stay_fresh(
-    tiny: Tiny, first: RunDirectory, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", logger="dglcell")
-    changed = "model.local_kind=factorisation"
-    fresh = weights(tiny.train(tmp_path / "fresh", *STILL, "seed=1", changed).directory)
-    run = tiny.train(tmp_path / "run", *STILL, "seed=1", changed, f"start_from={first.last}").directory
-    for name, weight in weights(run).items():
-        source = fresh if name.startswith("model.terms.genes.") else weights(first)
-        torch.testing.assert_close(weight, source[name], rtol=0, atol=1e-20, msg=name)
-    assert "these weights are not in it, or of another shape: terms.genes.head." in caplog.text
-
-
-def test_statistics_of_labels_are_those_of_the_new_run(tiny: Tiny, first: RunDirectory, tmp_path: Path) -> None:
-    options = (*STILL, "split.train_share=0.1")
-    fresh = weights(tiny.train(tmp_path / "fresh", *options).directory)
-    begun = weights(tiny.train(tmp_path / "begun", *options, f"start_from={first.path}").directory)
-    assert torch.equal(begun["normaliser.scale"], fresh["normaliser.scale"])
-    assert not torch.equal(begun["normaliser.scale"], weights(first)["normaliser.scale"])
-
-
-def test_strains_of_a_run_without_its_split_are_not_known(
-    tiny: Tiny, first: RunDirectory, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", logger="dglcell")
-    shutil.copy(first.last, tmp_path / "alone.ckpt")
-    tiny.train(tmp_path, *STILL, f"start_from={tmp_path / 'alone.ckpt'}")
-    assert "is not known" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("start", "keys", "message"),
-    [
-        (None, "cell.derived=[isoenzyme]", r"`start_from`: '.*' belongs to another cell graph\n  do: .*"),
-        (None, "model.hidden=4", r"`start_from`: no weight of '.*' fits this model\n  do: .*`model.hidden`"),
-        ("runs/frist", "seed=0", "run directory 'runs/frist' not found"),
-    ],
-)
-def test_what_does_not_fit_is_refused_and_leaves_no_file(
-    tiny: Tiny, first: RunDirectory, tmp_path: Path, start: str | None, keys: str, message: str
-) -> None:
-    config = tiny.config(tmp_path, *BARE, f"start_from={start or first.path}", keys)
-    with pytest.raises(CheckpointError, match=message):
-        train(config)
-    assert not RunDirectory(config.run_directory).path.exists()
+def test_a_key_that_has_left_is_passed_over_where_it_did_nothing(tiny: Tiny, tmp_path: Path) -> None:
+    assert tiny.config(tmp_path, "start_from=null") == tiny.config(tmp_path)
+    with pytest.raises(ConfigError, match="unknown key `start_from`"):
+        tiny.config(tmp_path, "start_from=runs/first")
 
 
 MINIMUM = "model.link=minimum"
