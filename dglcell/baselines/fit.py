@@ -39,7 +39,6 @@ ALL_BASELINES: dict[str, Family] = {
     "untrained bound": simple.BOUND,
     "reaction kernel ridge": kernel_ridge.REACTION_KERNEL,
     "kernel ridge": kernel_ridge.PAIR_KERNEL,
-    "minimum of curves": simple.MINIMUM_OF_CURVES,
     "same strain in other media": simple.SAME_STRAIN,
     "kernel ridge over strains": kernel_ridge.STRAIN_KERNEL,
     "Gaussian process": gaussian.GAUSSIAN_PROCESS,

@@ -41,7 +41,6 @@ class Problem:
     y_validation: NDArray[np.floating]  #: [S] labels of the validation strains, NaN where missing
     #: returns how similar all genes are to those of the training part; called if it is needed
     similarity: Callable[[], GeneSimilarity]
-    most_deletions: int  #: most deletions of any strain that is to be predicted
     reactions: Reactions | None = None  #: tells which reactions a strain loses; None where the cell graph has none
 
     @property

@@ -1,4 +1,4 @@
-"""Fit baselines of genes, other media and computed growth; and those of a fitness: of products, bounds and curves."""
+"""Fit baselines of genes, other media and computed growth; and those of a fitness: of products and bounds."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from dglcell.baselines.problem import ANY, MORE, SIMULATED, Baseline, Family, Pr
 from dglcell.data.columns import COMPUTED, COVARIATE, MEDIUM, Column, Keys
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
-
-Values = NDArray[np.float64]
 
 
 @dataclass
@@ -274,105 +272,6 @@ def _bound(problem: Problem) -> Iterator[Baseline]:
 
 
 BOUND = Family(_bound, _no_bound)
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Hold a monotone curve: straight lines between its places, and constant beyond them."""
-
-    places: NDArray[np.float64]  #: [K] where the curve has been fitted, ascending
-    values: NDArray[np.float64]  #: [K] its values there
-
-    @classmethod
-    def of(cls, x: Values, y: Values, weights: Values | None = None) -> Self:
-        """Return the curve with the least squared error that never falls or never rises (isotonic regression).
-
-        Args:
-            x: [n] places, in any order; n is at least 1.
-            y: [n] what was measured there.
-            weights: [n] weights of the measurements; 1 if not given.
-        """
-        from sklearn.isotonic import IsotonicRegression  # is slow to import, and needed to fit only
-
-        curves, errors = [], []
-        for rises in (False, True):
-            fit = IsotonicRegression(increasing=rises).fit(x, y, weights)
-            curves.append(cls(fit.X_thresholds_, fit.y_thresholds_))
-            errors.append(float(np.average(np.square(y - curves[-1](x)), weights=weights)))
-        # The error has to be clearly smaller, so that rounding does not choose between two that fit alike.
-        return curves[1] if errors[1] < (1 - 1e-9) * errors[0] else curves[0]
-
-    def __call__(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the values of the curve at ``x``."""
-        return np.interp(x, self.places, self.values)
-
-
-GRID = 11
-"""Places at which the pooled curve counts as a measurement."""
-CERTAIN = 1e9
-"""Weight of the wild type's value, which the curve of every gene has where nothing is lost."""
-
-
-@dataclass
-class GeneCurves(Baseline):
-    """Predict y from a monotone curve for each gene over how much of it is lost, plus effects of covariates.
-
-    Curves are fitted to the strains that change one gene. Genes without such strains have the curve of all. All curves
-    have the wild type's value where nothing is lost. Of several genes the one with the least value counts.
-    """
-
-    #: measurements of each gene that the curve of all genes counts as, spread over the activities
-    shrinkage: float = 4.0
-    pooled: Curve = field(init=False, repr=False)
-    genes: NDArray[np.int64] = field(init=False, repr=False)
-    curves: tuple[Curve, ...] = field(init=False, repr=False)
-    covariates: AdditiveRidge = field(init=False, repr=False)
-
-    def fit(self, strains: Strains, y: NDArray[np.float64]) -> Self:
-        self.covariates = AdditiveRidge(1.0).fit(strains, y)
-        labels = y - self.covariates.of_covariates(strains)
-        few = np.flatnonzero(strains.num_deletions <= 1)
-        strains, labels = strains.take(few), labels[few]
-        places = strains.total(strains.lost)
-        self.pooled = Curve.of(places, labels)
-        grid = np.append(np.linspace(places.min(), places.max(), GRID), 0.0)
-        prior, weight = self.pooled(grid), np.append(np.full(GRID, self.shrinkage / GRID), CERTAIN)
-        curves, owners = dict[int, Curve](), strains.owners
-        for gene, of in _by_gene(strains.targets):
-            x, measured = np.append(places[owners[of]], grid), np.append(labels[owners[of]], prior)
-            curves[gene] = Curve.of(x, measured, np.append(np.ones(len(of)), weight))
-        self.genes, self.curves = np.array([*curves], np.int64), tuple(curves.values())
-        return self
-
-    def predict(self, strains: Strains) -> NDArray[np.float64]:
-        lost, values = strains.lost, np.empty(len(strains.targets))
-        curves = dict(zip(self.genes.tolist(), self.curves, strict=True))
-        for gene, of in _by_gene(strains.targets):
-            values[of] = curves.get(gene, self.pooled)(lost[of])
-        least = np.full(len(strains), np.inf)
-        np.minimum.at(least, strains.owners, np.where(lost == 0, np.inf, values))
-        wild = float(self.pooled(np.zeros(1))[0])
-        return np.where(np.isinf(least), wild, least) + self.covariates.of_covariates(strains)
-
-
-def _by_gene(targets: NDArray[np.integer]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Return each gene and the places of its targets."""
-    order = np.argsort(targets, kind="stable")
-    genes, first = np.unique(targets[order], return_index=True)
-    return zip(genes.tolist(), np.split(order, first[1:]), strict=False)  # of no targets, numpy returns a part
-
-
-def _no_curves(problem: Problem) -> str | None:
-    if problem.train.activities is None:
-        return "needs strains with activities"
-    if not (problem.train.num_deletions == 1).any():
-        return "needs training strains that change one gene"
-    if problem.most_deletions < 2:
-        return "needs strains that change several genes"
-    return not_fitness_like(problem.y_train)
-
-
-MINIMUM_OF_CURVES = Family(each(GeneCurves, 0.3, 1.0, 3.0, 10.0), _no_curves, MORE)
 
 
 SIMULATOR = "FbaGrowth"

@@ -103,10 +103,9 @@ def fit_baselines(prepared: Prepared) -> Baselines:
     train, validation = strains["train"], strains["validation"]
     reactions = Reactions(prepared.cell) if CATALYSES in prepared.cell.relations else None
     similarity = functools.cache(lambda: gene_similarity(prepared.cell, train.targets))
-    how: dict[str, Any] = {"most_deletions": prepared.dataset.max_deletions, "reactions": reactions}
     for name in prepared.dataset.phenotypes:
         labels = train.phenotypes[name], validation.phenotypes[name]
-        problem = Problem(train, validation, *labels, similarity=similarity, **how)
+        problem = Problem(train, validation, *labels, similarity, reactions)
         log.info("fitting baselines of %s to %s", name, count(int(np.isfinite(problem.y_train).sum()), "strain"))
         left_out[name] = left_out_baselines(problem)
         models[name] = fit_families(problem)

@@ -52,9 +52,8 @@ def problem_of(
     """Return a problem; without a validation part the training part is one, too."""
     validation = train if validation is None else validation
     y_validation = y_train if y_validation is None else y_validation
-    most = int(max(train.num_deletions.max(), validation.num_deletions.max()))
     alike = unlike(len(train.names)) if similarity is None else similarity
-    return Problem(train, validation, y_train, y_validation, lambda: alike, most)
+    return Problem(train, validation, y_train, y_validation, lambda: alike)
 
 
 # Strains with activities and covariates.

@@ -70,7 +70,7 @@ def test_what_does_not_apply_is_left_out_with_a_reason() -> None:
     }
 
 
-PAIRS, SINGLE = Strains.from_names([{"g0": 0.5, "g1": 0.2}]), Strains.from_names([{"g0": 0.5}])
+PAIRS = Strains.from_names([{"g0": 0.5, "g1": 0.2}])
 MANY = strains_of([[gene, gene + 1] for gene in range(9_999)], 10_000)
 COST = Provenance("csv", parameters={COMPUTED: {"cost": {"simulator": "Cost"}}})
 
@@ -92,10 +92,6 @@ REASONS: list[tuple[str, Strains, Strains | None, str | None]] = [
     ("same strain in other media", in_media("glucose", "glucose"), None, "needs strains in several media"),
     ("same strain in other media", in_media("no", "yes", name="drug"), None, "needs strains in several media"),
     ("same strain in other media", in_media("glucose", "acetate"), None, None),
-    ("minimum of curves", strains_of([[0]], 1), PAIRS, "needs strains with activities"),
-    ("minimum of curves", PAIRS, PAIRS, "needs training strains that change one gene"),
-    ("minimum of curves", SINGLE, PAIRS, None),
-    ("minimum of curves", SINGLE, SINGLE, "needs strains that change several genes"),
     ("FBA", in_media("a").with_(provenance=COST), None, "needs the growth that `data.fba` computes"),
 ]
 

@@ -239,7 +239,7 @@ def test_baselines_of_activities_and_media_are_kept(tmp_path: Path) -> None:
     strains = strains.with_(activities=activities, columns=media)
     y = draw.random(240)
     train, validation = np.arange(120), np.arange(120, 240)
-    problem = Problem(strains.take(train), strains.take(validation), y[train], y[validation], lambda: unlike(13), 2)
+    problem = Problem(strains.take(train), strains.take(validation), y[train], y[validation], lambda: unlike(13))
     check(problem, {name for name, family in ALL_BASELINES.items() if family.about == MORE}, tmp_path)
 
 

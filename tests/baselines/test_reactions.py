@@ -94,7 +94,7 @@ def test_strains_that_lose_nothing_bound_no_other() -> None:
 def fitted(
     strains: Strains, y: NDArray[np.float64], own: float, penalties: Sequence[float]
 ) -> list[ReactionKernelRidge]:
-    problem = Problem(strains, strains, y, y, lambda: unlike(len(core()[0].genes)), 6, core()[1])
+    problem = Problem(strains, strains, y, y, lambda: unlike(len(core()[0].genes)), core()[1])
     return list(fit_reaction_kernel(problem, own, penalties))
 
 
@@ -140,7 +140,7 @@ def test_a_large_table_is_sampled_and_says_so(monkeypatch: pytest.MonkeyPatch) -
 
 def test_too_many_pairs_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     strains, y = invented(0, 30), np.linspace(0.2, 1, 30)
-    problem = Problem(strains, strains, y, y, lambda: unlike(len(core()[0].genes)), 6, core()[1])
+    problem = Problem(strains, strains, y, y, lambda: unlike(len(core()[0].genes)), core()[1])
     bound, kernel = (ALL_BASELINES[name] for name in ("untrained bound", "reaction kernel ridge"))
     assert bound.why_not(problem) is kernel.why_not(problem) is None
     monkeypatch.setattr(simple, "MOST_CELLS", 10)

@@ -1,4 +1,4 @@
-"""Baselines of genes and of computed growth, and those in which effects multiply or the worst decides."""
+"""Baselines of genes and of computed growth, and those in which effects multiply."""
 
 from __future__ import annotations
 
@@ -6,19 +6,9 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dglcell.baselines.fit import families_of, fit_families
-from dglcell.baselines.simple import (
-    AdditiveRidge,
-    AsComputed,
-    Curve,
-    GeneCurves,
-    Multiplicative,
-    SameStrain,
-    not_fitness_like,
-)
+from dglcell.baselines.simple import AdditiveRidge, AsComputed, Multiplicative, SameStrain, not_fitness_like
 from dglcell.data.columns import COMPUTED, COVARIATE, Column, Provenance
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
@@ -99,65 +89,6 @@ def test_scores_and_rare_classes_are_no_fitness() -> None:
     assert not_fitness_like(np.array([0.0, 0.0, np.nan, 1.0])) == said + "the median of the labels is not positive"
     assert not_fitness_like(np.array([1.0, 0.4, np.nan, 0.0])) is None
     assert not_fitness_like(np.append(np.ones(200), -0.01)) is None
-
-
-POINTS = st.lists(
-    st.tuples(st.sampled_from([0.0, 0.2, 0.5, 0.7, 1.0]), st.floats(-2, 2, width=16), st.sampled_from([0.5, 1.0, 3.0])),
-    min_size=1,
-    max_size=9,
-)
-
-
-def least_error(x: np.ndarray, y: np.ndarray, w: np.ndarray) -> float:
-    """Return the least weighted squared error of any monotone function: of all cuts into blocks of monotone means."""
-    places, best = np.unique(x), np.inf
-    for cuts in itertools.product([False, True], repeat=len(places) - 1):
-        block = np.searchsorted(places, x)
-        block = np.concatenate([[0], np.cumsum(cuts)]).astype(int)[block]
-        means = np.bincount(block, w * y) / np.bincount(block, w)
-        if (np.diff(means) >= 0).all() or (np.diff(means) <= 0).all():
-            best = min(best, float(w @ np.square(y - means[block])))
-    return best
-
-
-@given(points=POINTS)
-def test_a_curve_is_monotone_and_no_other_fits_better(points: list[tuple[float, float, float]]) -> None:
-    x, y, w = np.array(points).T
-    curve = Curve.of(x, y, w)
-    steps = np.diff(curve(np.linspace(-0.5, 1.5, 50)))
-    assert (steps >= -1e-12).all() or (steps <= 1e-12).all()
-    assert float(w @ np.square(y - curve(x))) == pytest.approx(least_error(x, y, w), abs=1e-9)
-
-
-def rows(*strains: dict[str, float]) -> Strains:
-    made = Strains.from_names(strains)
-    return Strains(made.names, made.targets, made.offsets, activities=made.left())
-
-
-def test_every_gene_has_its_curve_where_much_is_measured() -> None:
-    left = np.linspace(0, 0.9, 10)
-    strains = rows({}, *({f"g{gene}": s} for gene in range(3) for s in left))
-    y = np.concatenate([[1.0], left**2, 1 - 0.1 * (1 - left), 2 - left])  # the last gene's strains gain by losing it
-    model = GeneCurves(1e-9).fit(strains, y)
-    np.testing.assert_allclose(model.predict(strains), y, atol=1e-6)
-    few = GeneCurves(1e6).fit(strains, y)
-    pooled = few.pooled(np.append(0.0, np.tile(1 - left, 3)))
-    np.testing.assert_allclose(few.predict(strains), pooled, atol=0.05)
-    assert np.abs(pooled - y).max() > 0.5
-    known = np.flatnonzero(strains.design[:, 2].toarray().ravel() == 0)  # the last gene is new
-    model = GeneCurves(1e-9).fit(strains.take(known), y[known])
-    np.testing.assert_allclose(model.predict(strains)[21:], model.pooled(1 - left), atol=1e-6)
-
-
-def test_of_the_curves_of_several_genes_the_least_counts() -> None:
-    left = np.linspace(0, 1, 11)
-    strains = rows({}, *({"g0": s} for s in left), *({"g1": s} for s in left))
-    a, b = 2 * left, 1 + left  # the wild type has 2
-    y = np.concatenate([[2.0], a, b])
-    pairs = rows(*({"g0": s, "g1": t} for s in left for t in left))
-    first, second = np.repeat(a, 11), np.tile(b, 11)
-    found = GeneCurves(1e-9).fit(strains, y).predict(pairs)
-    np.testing.assert_allclose(found, np.minimum(first, second), atol=1e-6)
 
 
 def with_growth(strains: Strains, growth: np.ndarray) -> Strains:

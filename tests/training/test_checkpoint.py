@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
+from dglcell.config.experiment import Config
+from dglcell.config.read import parse_config
 from dglcell.data.columns import MEASURED, Column
 from dglcell.errors import ConfigError
 from dglcell.models.cell_model import CellModel
@@ -40,10 +43,10 @@ def test_a_run_goes_on_and_predicts_with_what_its_checkpoint_keeps(
     assert int(one["terms.link.codes"][0]) == LINKS["minimum"]
 
 
-def test_a_key_that_has_left_is_passed_over_where_it_did_nothing(tiny: Tiny, tmp_path: Path) -> None:
-    assert tiny.config(tmp_path, "start_from=null") == tiny.config(tmp_path)
-    with pytest.raises(ConfigError, match="unknown key `start_from`"):
-        tiny.config(tmp_path, "start_from=runs/first")
+def test_a_key_that_has_left_is_passed_over_where_it_did_nothing() -> None:
+    assert parse_config(OmegaConf.create({"start_from": None}), where="a run") == Config()
+    with pytest.raises(ConfigError, match="a run: unknown key `start_from`"):
+        parse_config(OmegaConf.create({"start_from": "runs/first"}), where="a run")
 
 
 MINIMUM = "model.link=minimum"
