@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import shutil
 import socket
 import subprocess
@@ -17,9 +16,8 @@ import pytest
 
 import dglcell.cluster as scheduler
 from dglcell.cli import main
-from dglcell.cluster import Sweep, name_of_runs, render, render_build, render_comparison
+from dglcell.cluster import render
 from dglcell.config.read import load_config
-from dglcell.errors import ConfigError
 from tests.config_files import refusal, write
 
 
@@ -100,49 +98,35 @@ def test_a_script_with_secrets_is_for_its_owner_alone(file: Path, tmp_path: Path
         script.chmod(0o644)
 
 
-def test_each_task_of_an_array_runs_its_own_member(file: Path) -> None:
-    sweep = Sweep.parse("0-1", ["optimizer.lr=1e-3,1e-4"])
-    script = render(load_config(file), file, [], sweep)
-    assert "# One run\n" in script, "the description stays in its comment"
-    assert "--array=0-3%2" in directives(render(load_config(file, ["slurm.array_limit=2"]), file, [], sweep))
-    assert "--array=0-3" in directives(script)
-    assert "--output=slurm/%x-%A_%a.out" in directives(script)
-    runs = [commands(script, task)[0][5:] for task in range(4)]
-    assert runs[1] == ["optimizer.lr=1e-3", "experiment.name=yeast/one/optimizer.lr=1e-3", "seed=1"]
-    directories = {load_config(file, run).run_directory for run in runs}
-    assert len(directories) == 4
-
-
-def test_seeds_alone_stay_one_experiment_and_splits_follow_them_where_asked() -> None:
-    assert Sweep.parse("3,0-1", []).members("e") == [["seed=3"], ["seed=0"], ["seed=1"]]
-    sweep = Sweep.parse("0,7", ["optimizer.lr=1"], split_seeds=True)
-    assert [member[2:] for member in sweep.members("e")] == [["seed=0", "split.seed=0"], ["seed=7", "split.seed=7"]]
-    with pytest.raises(ConfigError, match=r"`--split-seeds` needs seeds\n  do:       give `--seeds`"):
-        Sweep.parse(None, [], split_seeds=True)
-    with pytest.raises(ConfigError, match=r"cannot take this key\n  got:      split.seed"):
-        Sweep.parse("0-1", ["split.seed=1,2"], split_seeds=True)
+def test_each_task_of_an_array_runs_its_own_seed(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    render_job = ["job", "render", str(file), "--seeds", "3,0-1"]
+    assert main([*render_job, "slurm.array_limit=2"]) == 0
+    assert "--array=0-2%2" in directives(capsys.readouterr().out)
+    for more, member in (([], ["seed=0"]), (["--split-seeds"], ["seed=0", "split.seed=0"])):
+        assert main([*render_job, *more]) == 0
+        script = capsys.readouterr().out
+        assert "# One run\n" in script, "the description stays in its comment"
+        assert {"--array=0-2", "--output=slurm/%x-%A_%a.out"} <= directives(script)
+        assert commands(script, task=1)[0][2:] == ["dglcell", "train", str(file), *member]
 
 
 @pytest.mark.parametrize(
-    ("seeds", "values", "message"),
+    ("options", "message"),
     [
-        ("a-b", [], "`--seeds` is no list of seeds"),
-        ("3-1", [], "`--seeds` is no list of seeds"),
-        ("0-2,1", [], "`--seeds` names a seed twice\n  got:      0-2,1\n  do:       name each seed once"),
-        (None, ["optimizer.lr"], "`--sweep` is not of the form key=value,value"),
-        (None, ["optimizer.lr=1,,2"], "`--sweep` is not of the form key=value,value"),
-        (None, ["optimizer.lr=1,1"], "`--sweep` names a value twice"),
-        (None, ["seed=1,2"], "`--sweep` cannot take this key\n  got:      seed\n  do:       see `--seeds`"),
-        (None, ["slurm.environment.TOKEN=a,b"], "`--sweep` cannot take this key"),
-        (None, ["optimizer.lr=1", "optimizer.lr=2"], "`--sweep` names a key twice"),
-        (None, ["data.store=a/b,a b"], "the name of a sweep's member stands for several members"),
-        (None, [f"k={'a' * 200}"], "the name of a sweep's member is too long"),
+        (["--seeds", "a-b"], "`--seeds` is no list of seeds"),
+        (["--seeds", "3-1"], "`--seeds` is no list of seeds"),
+        (["--seeds", "0-9999,20000"], "do:       a job array has at most 10,000 members"),
+        (["--seeds", "0-2,1"], "`--seeds` names a seed twice\n  got:      0-2,1\n  do:       name each seed once"),
+        (["--split-seeds"], "`--split-seeds` needs seeds\n  do:       give `--seeds`"),
     ],
 )
-def test_sweeps_that_cannot_be_read_are_refused(seeds: str | None, values: list[str], message: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        Sweep.parse(seeds, values).members("e")
-    assert message in str(error.value)
+def test_seeds_that_cannot_be_read_are_refused(
+    file: Path, options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["job", "render", str(file), *options]) == 2
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -159,34 +143,6 @@ def test_sweeps_that_cannot_be_read_are_refused(seeds: str | None, values: list[
 )
 def test_wrong_values_are_refused_by_key(file: Path, override: str, message: str) -> None:
     assert message in refusal(file, override)
-
-
-def test_a_store_is_built_and_runs_are_compared_by_one_process(file: Path, tmp_path: Path) -> None:
-    several = ["trainer={devices: 4, num_nodes: 2, accelerator: gpu}", "seed=3"]
-    store = tmp_path / "a store"
-    script = render_build(load_config(file, several), file, several, store)
-    assert {"--nodes=1", "--ntasks-per-node=1"} <= directives(script)
-    assert not any(option.startswith("--gpus") for option in directives(script))
-    assert commands(script)[0][2:] == ["dglcell", "data", "build", str(file), *several]
-    store.mkdir()
-    assert commands(script) == []
-    script = render_comparison(load_config(file), file, [Path("runs/a b"), Path("runs/c")], Path("runs/page.html"))
-    words = shlex.split("dglcell report 'runs/a b' runs/c --output runs/page.html --overwrite")
-    assert commands(script)[0][2:] == words
-
-
-def test_nothing_is_done_in_a_dry_run(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("PATH", "")  # no SLURM is asked
-    assert main(["job", "submit", str(file), "--seeds", "0-1", "--pipeline", "--dry-run"]) == 0
-    said = capsys.readouterr().out
-    assert said.count("#!/bin/bash") == 3
-    assert said.endswith("# nothing was submitted\n")
-    assert not (tmp_path / "slurm").exists()
-    assert main(["job", "submit", str(file), "--pipeline"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: `--pipeline` compares runs, and this is one run\n  do:       give `--seeds`")
 
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -229,20 +185,10 @@ def test_a_script_asks_for_a_day_and_32_gb_unless_the_experiment_says_more(
         assert re.findall(r"--(?:mem|time)=(\S+)", capsys.readouterr().out) == asked
 
 
-def test_scripts_that_are_current_are_not_written_again(
-    rendered: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(ROOT)
-    script = next((rendered / "104-kuzmin2020-pilot").iterdir())
-    script.write_text("#!/bin/bash\nold")
-    assert main(["job", "render", "conf/104-kuzmin2020-pilot", "--output", str(rendered), "--overwrite"]) == 0
-    said = capsys.readouterr().out
-    assert said == f"script written to {script}\n3 scripts in {rendered} up to date\n"
-    assert main(["job", "render", "conf/104-kuzmin2020-pilot"]) == 2
-    assert main(["job", "render", "conf/bases"]) == 2
-    said = capsys.readouterr().err
-    assert "error: 'conf/104-kuzmin2020-pilot' has 3 experiments\n  do:       give a folder with `--output`" in said
-    assert "error: no numbered experiment is in 'conf/bases'" in said
+def test_a_folder_without_experiments_or_output_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for words in (["conf/104-kuzmin2020-pilot"], ["conf/bases", "--output", str(tmp_path)]):
+        assert main(["job", "render", str(ROOT / words[0]), *words[1:]]) == 2
+        assert "with --output also a folder that has folders like 101-collins2007" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(shutil.which("sbatch") is None, reason="needs SLURM's commands")
@@ -269,12 +215,8 @@ jobs = json.loads(queue.read_text()) if queue.exists() else []
 words = sys.argv[1:]
 if sys.argv[0].endswith("sbatch"):
     sys.stdin.read()
-    if "--test-only" in words:
-        print("sbatch: Job 1 to start at once", file=sys.stderr)
-        sys.exit(0)
     said = dict(word.split("=", 1) for word in words if "=" in word)
-    about = {{"name": said["--job-name"], "after": said.get("--dependency", ""), "folder": str(pathlib.Path.cwd())}}
-    jobs.append(about)
+    jobs.append({{"name": said["--job-name"], "folder": str(pathlib.Path.cwd())}})
     queue.write_text(json.dumps(jobs))
     print(len(jobs))
 else:
@@ -319,18 +261,21 @@ def kill_at(moment: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "_call", call)
 
 
-def test_a_pipeline_whose_submission_is_killed_is_queued_once(
-    file: Path, cluster: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_submission_that_is_killed_is_queued_once(
+    file: Path, cluster: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["job", "submit", str(file), "--seeds", "0-2", "--pipeline"]
+    arguments = ["job", "submit", str(file), "--seeds", "0-2"]
     assert main(arguments) == 0
+    said = capsys.readouterr().out
+    assert "one.yaml: valid; 3 jobs\n  nodes: 1, tasks a node: 1, CPUs a task: " in said
+    assert " is not there yet; built once beforehand: dglcell data build " in said
+    assert said.endswith("job 1 submitted; output goes to slurm/, the run to runs/yeast/one\n")
     whole = submitted(cluster)
-    assert [job["after"] for job in whole] == ["", "afterok:1", "afterok:2"]
-    assert [job["name"] for job in whole][1:] == ["yeast.one.seed-0,1,2", "yeast.one.report.seed-0,1,2"]
+    assert [job["name"] for job in whole] == ["yeast.one.seed-0,1,2"]
     assert main(arguments) == 0
+    assert capsys.readouterr().out.endswith("job 1 is queued or running already: yeast.one.seed-0,1,2\n")
     assert submitted(cluster) == whole
-    # Three scripts are tried, the queue is asked, three are submitted: each with a moment before and one after.
-    for moment in (1, 8, 9, 10, 12, 14):
+    for moment in (1, 2, 3, 4):  # before and after the queue is asked, and before and after the script is submitted
         cluster.unlink(missing_ok=True)
         with monkeypatch.context() as patch:
             kill_at(moment, patch)
@@ -340,17 +285,12 @@ def test_a_pipeline_whose_submission_is_killed_is_queued_once(
         assert submitted(cluster) == whole, f"killed at moment {moment}"
 
 
-def test_runs_of_other_values_or_folders_are_other_jobs(
+def test_runs_of_other_seeds_or_folders_are_other_jobs(
     file: Path, tmp_path: Path, cluster: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for more in (["--seeds", "0-2"], ["--seeds", "3,4"], ["--seeds", "0-2", "--sweep", "optimizer.lr=1e-3,1e-4"]):
+    for more in (["--seeds", "0-2"], ["--seeds", "3,4"], [], ["seed=7"]):
         assert main(["job", "submit", str(file), *more]) == 0
     monkeypatch.chdir(tmp_path / "bin")
     assert main(["job", "submit", str(file), "--seeds", "0-2"]) == 0
-    assert len(submitted(cluster)) == 4
-
-
-def test_the_name_of_a_job_has_what_is_swept() -> None:
-    sweep = Sweep.parse("0,3", ["optimizer.lr=1e-3,1e-4"])
-    assert name_of_runs("a.b", sweep, 0) == "a.b.optimizer.lr=1e-3,1e-4.seed-0,3"
-    assert name_of_runs("a.b", Sweep(), 7) == "a.b.seed-7"
+    names = ["seed-0,1,2", "seed-3,4", "seed-0", "seed-7", "seed-0,1,2"]
+    assert [job["name"] for job in submitted(cluster)] == [f"yeast.one.{name}" for name in names]

@@ -1,17 +1,14 @@
-"""Write experiments as batch scripts for SLURM, with arrays of seeds and values, and submit them."""
+"""Write experiments as batch scripts for SLURM, with an array of seeds, and submit them."""
 
 from __future__ import annotations
 
-import itertools
-import math
 import re
 import shlex
 import shutil
 import string
 import subprocess
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -24,56 +21,13 @@ from dglcell.errors import ConfigError, DglcellError, MissingDependencyError, sh
 MOST_MEMBERS = 10_000  # of a job array; SLURM itself takes 1,000 by default
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """A sweep has the members of a job array: every combination of values, each with every seed."""
-
-    seeds: tuple[int, ...] = ()  #: seeds of each combination; if empty, the experiment's own seed
-    values: tuple[tuple[str, tuple[str, ...]], ...] = ()  #: dotted key → values, as written on a command line
-    split_seeds: bool = False  #: whether a member's seed is also `split.seed`, so that each member has its own split
-
-    @classmethod
-    def parse(cls, seeds: str | None, values: Sequence[str], split_seeds: bool = False) -> Sweep:
-        """Read a sweep from seeds, e.g. ``0-4`` or ``0,3,7``, and values, e.g. ``optimizer.lr=1e-3,1e-4``."""
-        if split_seeds and not seeds:
-            raise ConfigError("`--split-seeds` needs seeds", do="give `--seeds`, e.g. --seeds 0-4")
-        keys = tuple(_values(value) for value in values)
-        swept = [key for key, _ in keys]
-        # Members of an array get these individually.
-        own = ("seed", "experiment.name", *(["split.seed"] if split_seeds else []))
-        for key in swept:
-            if key in own or key.startswith("slurm.environment"):
-                raise ConfigError("`--sweep` cannot take this key", got=key, do="see `--seeds` and `--split-seeds`")
-            if swept.count(key) > 1:
-                raise ConfigError("`--sweep` names a key twice", got=key, do="put its values into one list")
-        return cls(tuple(seeds_of(seeds)) if seeds else (), keys, split_seeds)
-
-    def members(self, experiment: str) -> list[list[str]]:
-        """Return the overrides of every member, the array's task 0 first; other values are another experiment."""
-        size = math.prod(len(values) for _, values in self.values) * max(1, len(self.seeds))
-        if size > MOST_MEMBERS:
-            expected = f"{MOST_MEMBERS:,} or fewer"
-            raise ConfigError("a job array would have too many members", got=f"{size:,}", expected=expected)
-        chosen = list(itertools.product(*([f"{key}={value}" for value in values] for key, values in self.values)))
-        # A name is one of a folder, in which each character that is not part of a word becomes a dash.
-        names = ["_".join(re.sub(r"[^\w.=+-]+", "-", word).strip("-") for word in words) for words in chosen]
-        for name, times in Counter(names).items():
-            if times > 1 or len(name) > 200:  # file systems take names of 255
-                what = f"the name of a sweep's member {'is too long' if times == 1 else 'stands for several members'}"
-                raise ConfigError(what, got=name, do="submit these values one by one, with names")
-        named = [[*words, f"experiment.name={experiment}/{name}"] for name, words in zip(names, chosen, strict=True)]
-        keys = ("seed", "split.seed") if self.split_seeds else ("seed",)
-        seeds = [[f"{key}={seed}" for key in keys] for seed in self.seeds]
-        return [words + seed for words in (named if self.values else [[]]) for seed in seeds or [[]]]
-
-
 def seeds_of(text: str) -> list[int]:
-    """Return the seeds of a list such as ``0-4`` or ``0,3,7``."""
+    """Return the seeds of a list such as ``0-4`` or ``0,3,7``, each of which is a member of a job array."""
     seeds: list[int] = []
     for part in text.split(","):
         found = re.fullmatch(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", part.strip())
         first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
-        if not first <= last < first + MOST_MEMBERS:
+        if not first <= last < first + MOST_MEMBERS - len(seeds):
             do = f"a job array has at most {MOST_MEMBERS:,} members"
             raise ConfigError("`--seeds` is no list of seeds", got=text, expected="e.g. 0-4 or 0,3,7", do=do)
         seeds += range(first, last + 1)
@@ -82,66 +36,32 @@ def seeds_of(text: str) -> list[int]:
     return seeds
 
 
-def _values(text: str) -> tuple[str, tuple[str, ...]]:
-    key, equals, values = text.partition("=")
-    chosen = tuple(value.strip() for value in _split(values))
-    if not (key and equals and all(chosen)):
-        raise ConfigError("`--sweep` is not of the form key=value,value", got=text, do="e.g. optimizer.lr=1e-3,1e-4")
-    if len(set(chosen)) < len(chosen):
-        raise ConfigError("`--sweep` names a value twice", got=text, do="name each value once")
-    return key, chosen
-
-
-def _split(text: str) -> list[str]:
-    """Split a text at commas that are not inside brackets."""
-    parts, depth = [""], 0
-    for letter in text:
-        depth += (letter in "[{") - (letter in "]}")
-        if letter == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return parts
-
-
-def render(config: Config, file: Path, overrides: Sequence[str] = (), sweep: Sweep | None = None) -> str:
+def render(config: Config, file: Path, overrides: Sequence[str] = (), members: Sequence[Sequence[str]] = ((),)) -> str:
     """Return a script for ``sbatch``, which runs one task per device and starts them with one ``srun``.
 
     The overrides are those that ``config`` has, and ``file`` is relative to the folder in which the job is submitted.
+    Each of several members is a task of a job array, with its own overrides.
     """
-    members = (sweep or Sweep()).members(config.experiment.name)
-    lines, last = [], shlex.join(members[0])
-    if len(members) > 1:
-        cases = [f"{task}) member=({shlex.join(member)}) ;;" for task, member in enumerate(members)]
-        lines, last = ["case $SLURM_ARRAY_TASK_ID in", *cases, "esac", ""], '"${member[@]}"'
-    words = [launcher(config), *_command("train", file, overrides), last]
-    return _script(config, file, [*lines, " ".join(filter(None, words))], len(members))
-
-
-def render_build(config: Config, file: Path, overrides: Sequence[str], store: Path) -> str:
-    """Return a script for ``sbatch`` that builds the experiment's store, unless it has been built meanwhile."""
-    words = [f"[ -e {shlex.quote(str(store))} ] ||", launcher(config), *_command("data build", file, overrides)]
-    return _script(_on_one_cpu(config), file, [" ".join(filter(None, words))])
-
-
-def render_comparison(config: Config, file: Path, runs: Sequence[Path], page: Path) -> str:
-    """Return a script for ``sbatch`` that compares finished runs on one page."""
-    words = [launcher(config), "dglcell report", shlex.join([*map(str, runs), "--output", str(page), "--overwrite"])]
-    return _script(_on_one_cpu(config), file, [" ".join(words)])
-
-
-def _command(verb: str, file: Path, overrides: Sequence[str]) -> list[str]:
     # Training needs no variables: the script exports them itself.
     overrides = [hide_override(word) for word in overrides]
     for word in (str(file), *overrides):
         check_one_line(word, "the experiment's file and overrides")
-    return ["dglcell", verb, shlex.quote(str(file)), shlex.join(overrides)]
-
-
-def _on_one_cpu(config: Config) -> Config:
-    """Return the configuration for steps that need neither a GPU nor several processes."""
-    trainer = replace(config.trainer, devices=1, num_nodes=1, accelerator="cpu")
-    return replace(config, trainer=trainer)
+    lines, last = [], shlex.join(members[0])
+    if len(members) > 1:
+        cases = [f"{task}) member=({shlex.join(member)}) ;;" for task, member in enumerate(members)]
+        lines, last = ["case $SLURM_ARRAY_TASK_ID in", *cases, "esac", ""], '"${member[@]}"'
+    words = [launcher(config), "dglcell", "train", shlex.quote(str(file)), shlex.join(overrides), last]
+    config = with_limits(config)
+    template = Template(files("dglcell.cluster").joinpath("slurm.sh").read_text(encoding="utf-8"))
+    return template.substitute(
+        description=" ".join((config.experiment.description or config.experiment.name).split()),
+        file=shlex.quote(str(file)),
+        logs=shlex.quote(config.slurm.logs),
+        directives="".join(f"#SBATCH {option}\n" for option in directives(config, len(members))),
+        environment="" if config.slurm.setup or config.slurm.container else ENVIRONMENT,
+        surroundings="\n".join([*surroundings(config), ""]),
+        command="\n".join([*lines, " ".join(filter(None, words))]),
+    )
 
 
 class Template(string.Template):
@@ -156,20 +76,6 @@ ENVIRONMENT = """\
 """
 
 
-def _script(config: Config, file: Path, command: Sequence[str], members: int = 1) -> str:
-    config = with_limits(config)
-    template = Template(files("dglcell.cluster").joinpath("slurm.sh").read_text(encoding="utf-8"))
-    return template.substitute(
-        description=" ".join((config.experiment.description or config.experiment.name).split()),
-        file=shlex.quote(str(file)),
-        logs=shlex.quote(config.slurm.logs),
-        directives="".join(f"#SBATCH {option}\n" for option in directives(config, members)),
-        environment="" if config.slurm.setup or config.slurm.container else ENVIRONMENT,
-        surroundings="\n".join([*surroundings(config), ""]),
-        command="\n".join(command),
-    )
-
-
 def with_limits(config: Config) -> Config:
     """Return the experiment with 24 hours and 32 GB in place of `auto`."""
     given: dict[str, Any] = {"time": "24:00:00", "memory": "32G"}
@@ -177,9 +83,10 @@ def with_limits(config: Config) -> Config:
     return replace(config, slurm=replace(config.slurm, **wanted))
 
 
-def job_name(config: Config) -> str:
-    """Return the experiment's name as one word, because it is part of the output file's name."""
-    return config.experiment.name.replace("/", ".")
+def job_name(config: Config, seeds: Sequence[int] = ()) -> str:
+    """Return the experiment's name as one word, because it is part of the output file's name, with seeds if given."""
+    of_seeds = f".seed-{','.join(map(str, seeds))}" if seeds else ""
+    return config.experiment.name.replace("/", ".") + of_seeds
 
 
 def resources(config: Config) -> str:
@@ -273,19 +180,10 @@ NO_ANSWER = (
 )
 
 
-def try_script(script: str, folder: Path) -> str:
-    """Ask SLURM whether and when it would start a script, without submitting it, and return its answer."""
-    done = _call(["sbatch", "--test-only"], folder, script)
-    answer = (done.stderr or done.stdout).strip()
-    if done.returncode:
-        raise ConfigError("SLURM would refuse this job", got=answer, do="mend the experiment's `slurm` section")
-    return answer.removeprefix("sbatch: ")
-
-
-def submit_script(script: str, folder: Path, logs: str, name: str, *options: str) -> str:
+def submit_script(script: str, folder: Path, logs: str, name: str) -> str:
     """Submit a script under a name, by which `queued` finds it, and return the job's number."""
     (folder / logs).mkdir(parents=True, exist_ok=True)  # SLURM loses the output of a job whose folder is missing
-    done = _call(["sbatch", "--parsable", f"--job-name={name}", *options], folder, script)
+    done = _call(["sbatch", "--parsable", f"--job-name={name}"], folder, script)
     if done.returncode:
         raise ConfigError("SLURM refuses this job", got=done.stderr.strip(), do="mend the experiment's `slurm` section")
     number = done.stdout.strip().split(";")[0]
@@ -303,12 +201,6 @@ def queued(folder: Path) -> dict[str, str]:
         raise DglcellError("SLURM does not answer", got=done.stderr.strip(), do="try again when `squeue --me` works")
     jobs = [line.split("|", 2) for line in done.stdout.splitlines() if line.count("|") >= 2]
     return {name: number.strip() for number, place, name in jobs if Path(place.strip()) == folder}
-
-
-def name_of_runs(name: str, sweep: Sweep, seed: int) -> str:
-    """Return the name of a job: its experiment, the values that are swept, and its seeds."""
-    values = [f"{key}={','.join(chosen)}" for key, chosen in sweep.values]
-    return ".".join([name, *values, f"seed-{','.join(map(str, sweep.seeds or (seed,)))}"])
 
 
 def _call(command: list[str], folder: Path, text: str | None = None) -> subprocess.CompletedProcess[str]:

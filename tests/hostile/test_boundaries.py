@@ -147,7 +147,6 @@ COMMANDS: list[tuple[tuple[str, ...], str]] = [
     (("train", EXPERIMENT, "--fly"), "--fly"),
     (("job", "render", EXPERIMENT, "--seeds", "3-1"), "--seeds"),
     (("job", "render", EXPERIMENT, "--seeds", "0-99999999999999"), "--seeds"),
-    (("job", "render", EXPERIMENT, "--sweep", "optimizer.lr=1,1"), "--sweep"),
     (("job", "render", "a\nb.yaml"), "control character"),
     (("train", EXPERIMENT, "paths.runs=/proc"), "/proc"),
     (("train", EXPERIMENT, "resume=nowhere.ckpt"), "nowhere.ckpt"),

@@ -51,24 +51,14 @@ def test_two_nodes_train_one_run(
     assert log(tmp_path).count("training from scratch") == 1
 
 
-def test_a_folder_is_submitted_as_a_whole_or_not_at_all(tmp_path: Path, environment: dict[str, str]) -> None:
-    folder = tmp_path / "conf/1-small"
-    folder.mkdir(parents=True)
-    for name, slurm in (("one", "{memory: 1G, cpus_per_task: 1}"), ("two", "{memory: 900G, cpus_per_task: 1}")):
-        (folder / f"{name}.yaml").write_text(f"cell: {{model: textbook}}\nslurm: {slurm}\n")
-    done = call(environment, tmp_path, "job", "submit", "conf")
+def test_a_job_that_slurm_refuses_is_said_to(tmp_path: Path, environment: dict[str, str]) -> None:
+    (tmp_path / "one.yaml").write_text("cell: {model: textbook}\nslurm: {memory: 900G, cpus_per_task: 1}\n")
+    done = call(environment, tmp_path, "job", "submit", "one.yaml")
     assert done.returncode == 2
-    assert "memory a node: 1G" in done.stdout
-    assert "to start at" in done.stdout
-    assert "is not there yet; built once beforehand: dglcell data build conf/1-small/one.yaml" in done.stdout
-    assert "conf/1-small/two.yaml: SLURM would refuse this job" in done.stderr
-    assert "error: 1 of 2 experiments would be refused" in done.stderr
+    assert "memory a node: 900G" in done.stdout
+    assert "is not there yet; built once beforehand: dglcell data build one.yaml" in done.stdout
+    assert "error: SLURM refuses this job\n  got: " in done.stderr
     assert queue(environment) == []
-    done = call(environment, tmp_path, "job", "submit", "conf", "slurm.memory=1G", "slurm.options=[--hold]")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("submitted; output goes to slurm/") == 2
-    jobs = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("job ")]
-    subprocess.run(["scancel", *jobs], env=environment, check=True)
 
 
 def test_a_job_is_queued_once(tiny: Tiny, tmp_path: Path, environment: dict[str, str]) -> None:
@@ -79,24 +69,6 @@ def test_a_job_is_queued_once(tiny: Tiny, tmp_path: Path, environment: dict[str,
     again = call(environment, tmp_path, "job", "submit", tiny.file, *overrides, "--seeds", "0-2").stdout
     assert again.endswith(f"job {job} is queued or running already: {name}.seed-0,1,2\n")
     subprocess.run(["scancel", job], env=environment, check=True)
-
-
-def test_a_pipeline_builds_trains_and_compares(
-    tiny: Tiny, tmp_path: Path, cluster: LoopbackCluster, environment: dict[str, str]
-) -> None:
-    overrides = [
-        *tiny.overrides(tmp_path / "runs", *BARE, *SMALL, "trainer.epochs=1"),
-        f"data.store={tmp_path / 'own'}",
-    ]
-    done = call(environment, tmp_path, "job", "submit", tiny.file, *overrides, "--seeds", "0-1", "--pipeline")
-    assert done.returncode == 0, done.stderr
-    build, array, compare = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("job ")]
-    assert cluster.show(compare)["JobState"] == "PENDING"
-    assert array in cluster.show(compare)["Dependency"]
-    assert cluster.wait(compare, "COMPLETED", "FAILED", "CANCELLED") == "COMPLETED", log(tmp_path)
-    assert cluster.state(build) == "COMPLETED"
-    assert (tmp_path / "own/data.mdb").exists()
-    assert (tmp_path / "runs/tiny/comparison.html").exists()
 
 
 def log(folder: Path) -> str:
