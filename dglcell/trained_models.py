@@ -1,4 +1,4 @@
-"""Find trained models by name, those of this package and those in a user's folder, and read models in one file."""
+"""Find trained models by name, those of this package and those in a user's folder, and read their cards."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import logging
 import os
 import re
 import textwrap
-import zipfile
-import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,8 +17,8 @@ from pydantic import AfterValidator
 
 from dglcell.config.read import parse_inputs
 from dglcell.errors import CheckpointError, GraphError, did_you_mean, listing
-from dglcell.files.atomic import atomic_directory, sha256_file, user_cache
-from dglcell.files.untrusted import BOMB_BYTES, BOMB_RATIO, Sha256, Whole, read_fields
+from dglcell.files.atomic import sha256_file, user_cache
+from dglcell.files.untrusted import Sha256, Whole, read_fields
 from dglcell.graph.cell import build_cell, read_cell, save_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.tables import read_genome_table
@@ -35,7 +33,6 @@ VARIABLE = "DGLCELL_MODELS"  # names a folder with more models, e.g. those of a 
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 FILE = re.compile(r"(checkpoints/|cell/)?[A-Za-z0-9]\w*\.(ckpt|csv|json|jsonl|npz|yaml)")
-SUFFIX = ".zip"  # of a model in one file
 
 
 def _of_a_run(files: dict[str, str]) -> dict[str, str]:
@@ -118,10 +115,8 @@ def find_model(name: str) -> Path | None:
 
 
 def find_run(given: str | Path) -> Path:
-    """Return the directory of a run or a trained model, given its path, that of its one file, or, if none, its name."""
+    """Return the directory of a run or a trained model, given its path or, if nothing is there, its name."""
     path = Path(given)
-    if path.is_file() and path.suffix == SUFFIX:
-        path = unpack(path)
     if os.path.lexists(path):
         if RunDirectory(path).card.is_file():
             check_files(path)
@@ -159,27 +154,6 @@ def unknown_run(path: Path) -> CheckpointError:
         do = f"did you mean {seeds[0]}?"
     what = f"run directory '{name}' not found, and no trained model is called so"
     return CheckpointError(what, expected=f"a run directory, or one of {listing(known)}", do=do)
-
-
-def unpack(path: Path) -> Path:
-    """Unpack a model in one file into the user's cache, under the hash of the file, and return its folder."""
-    folder = user_cache("models") / sha256_file(path)
-    if RunDirectory(folder).card.is_file():
-        return folder
-    with atomic_directory(folder, overwrite=True) as partial:
-        try:
-            with zipfile.ZipFile(path) as file:
-                odd = [name for name in file.namelist() if not FILE.fullmatch(name)]
-                size = sum(member.file_size for member in file.infolist())
-                if odd or size > max(BOMB_BYTES, BOMB_RATIO * path.stat().st_size):
-                    raise zipfile.BadZipFile(f"'{odd[0]}' in it" if odd else f"it unpacks to {size:,} bytes")
-                file.extractall(partial)
-        except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError, zlib.error) as error:
-            expected = "a file that `dglcell models RUN -o NAME.zip` wrote"
-            what = f"'{path}' is no trained model in one file"
-            raise CheckpointError(what, got=error, expected=expected, do="copy or fetch it again") from error
-        check_files(partial)
-    return folder
 
 
 def cell_of_run(directory: RunDirectory) -> CellGraph:

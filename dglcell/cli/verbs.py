@@ -402,7 +402,7 @@ def baselines(options: argparse.Namespace) -> None:
     print("\n".join(left_out_lines(found.left_out)))
 
 
-_NAME = "a model's name, or the path of its folder or file; a run with --output"
+_NAME = "a model's name, or the path of its folder; a run with --output"
 _LIMIT = "what users should know; may be given again"
 _STRAINS = "leave out measured phenotypes of validation and test strains"
 
@@ -410,7 +410,7 @@ _STRAINS = "leave out measured phenotypes of validation and test strains"
 @verb(
     "models",
     argument("name", nargs="?", metavar="NAME", help=_NAME),
-    argument("--output", "-o", type=Path, metavar="MODEL", help="folder, or file that ends in .zip"),
+    argument("--output", "-o", type=Path, metavar="MODEL", help="folder of the new model"),
     argument("--organism", metavar="TEXT", help="whose cell it is"),
     argument("--licence", metavar="TEXT", help="licence of the weights"),
     argument("--limit", dest="limits", action="append", metavar="TEXT", help=_LIMIT),
@@ -429,8 +429,8 @@ def models(options: argparse.Namespace) -> None:
 
     More models can be in the folder that DGLCELL_MODELS names.
 
-    With --output a finished run is written as a trained model: a folder, or one file if its name ends in .zip. It has
-    what predicts, the scores and a card. If the output is an earlier model, its card says what you do not give.
+    With --output a finished run is written as a trained model, a folder. It has what predicts, the scores and a card.
+    If the output is an earlier model, its card says what you do not give.
 
       dglcell models runs/mine/seed-0 -o models/mine --organism 'S. cerevisiae' \\
           --licence 'CC BY 4.0' --limit 'It was trained on pairs of genes.'
@@ -444,16 +444,13 @@ def models(options: argparse.Namespace) -> None:
         return
     if options.name is None:
         raise ConfigError("which run shall be a trained model?", expected="dglcell models RUN --output MODEL")
-    from dglcell.files.atomic import sha256_file
     from dglcell.prediction.export import ABOUT, export
 
     check_outputs(options, options.output, folders=True)
     about = {name: getattr(options, name) for name in ABOUT}
-    written = export(Path(options.name), options.output, about, strains=not options.without_strains)
-    files = [path for path in written.rglob("*") if path.is_file()] if written.is_dir() else [written]
-    print(f"{written} written, {sum(path.stat().st_size for path in files):,} bytes")
-    if not written.is_dir():
-        print(f"sha256 {sha256_file(written)}")
+    export(Path(options.name), options.output, about, strains=not options.without_strains)
+    size = sum(path.stat().st_size for path in options.output.rglob("*") if path.is_file())
+    print(f"{options.output} written, {size:,} bytes")
 
 
 _PAGE = "page (default: RUN/report.html; for several: comparison.html)"

@@ -1,10 +1,8 @@
-"""Write a finished run as a trained model: what it needs to predict, and a card, in a folder or in one file."""
+"""Write a finished run as a trained model: what it needs to predict, and a card, in a folder."""
 
 from __future__ import annotations
 
 import shutil
-import tempfile
-import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,12 +13,12 @@ import torch
 from dglcell.config.experiment import PathsConfig, SlurmConfig, TrackingConfig
 from dglcell.config.read import to_yaml
 from dglcell.errors import ConfigError
-from dglcell.files.atomic import atomic_directory, atomic_file, sha256_file, write_json
+from dglcell.files.atomic import atomic_directory, sha256_file, write_json
 from dglcell.graph.cell import MODEL, UNION, CellConfig, save_cell
 from dglcell.graph.model_files import SHIPPED
 from dglcell.report.run_files import RunFiles, read_run
 from dglcell.runs import RunDirectory
-from dglcell.trained_models import NAME, SUFFIX, Card, read_card, unpack, write_names
+from dglcell.trained_models import NAME, Card, read_card, write_names
 from dglcell.training.checkpoint import MODEL as WEIGHTS
 from dglcell.training.checkpoint import Trained, load_trained, read_checkpoint
 
@@ -32,7 +30,7 @@ def export(run: Path, output: Path, about: Mapping[str, Any], *, strains: bool =
     """Write a finished run as a trained model; an earlier one with the same name is replaced.
 
     Args:
-        output: the model's folder, or its one file, which ends in ``.zip``.
+        output: the model's folder.
         about: those of ``ABOUT`` that are new; others are those of an earlier card, and the experiment's description.
         strains: whether measured and predicted phenotypes of validation and test strains go with it.
     """
@@ -47,38 +45,22 @@ def export(run: Path, output: Path, about: Mapping[str, Any], *, strains: bool =
             expected="what a user has to know before the first prediction",
             do="give " + " and ".join(f"--{name.removesuffix('s')} TEXT" for name in lacking),
         )
-    packs = output.suffix == SUFFIX
-    with tempfile.TemporaryDirectory() if packs else atomic_directory(output, overwrite=True) as folder:
-        _write(Path(folder), found, trained, known, strains)
-        if packs:
-            _pack(Path(folder), output)
+    with atomic_directory(output, overwrite=True) as folder:
+        _write(folder, found, trained, known, strains)
     return output
-
-
-def _pack(folder: Path, output: Path) -> None:
-    with atomic_file(output) as partial, zipfile.ZipFile(partial, "w") as file:
-        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-            # All have this time, so that the same model has the same hash.
-            member = zipfile.ZipInfo(path.relative_to(folder).as_posix(), (1980, 1, 1, 0, 0, 0))
-            member.compress_type = zipfile.ZIP_DEFLATED
-            file.writestr(member, path.read_bytes())
 
 
 def _earlier(output: Path) -> Card | None:
     """Read the card of an earlier model at the output's path."""
-    if not NAME.fullmatch(output.name.removesuffix(SUFFIX)):
+    if not NAME.fullmatch(output.name):
         expected = "letters, digits, `_`, `.` and `-`"
         raise ConfigError("this is no name of a model", got=output.name, expected=expected, do="choose another output")
-    if output.is_file() and output.suffix == SUFFIX:
-        return read_card(unpack(output))
-    if output.exists():
-        if not RunDirectory(output).card.is_file():
-            expected = "a new folder, an earlier model, or a file that ends in .zip"
-            raise ConfigError(
-                f"'{output}' is there, and is no trained model", expected=expected, do="choose another output"
-            )
-        return read_card(output)
-    return None
+    if not output.exists():
+        return None
+    if not RunDirectory(output).card.is_file():
+        what, expected = f"'{output}' is there, and is no trained model", "a new folder, or an earlier model"
+        raise ConfigError(what, expected=expected, do="choose another output")
+    return read_card(output)
 
 
 def _write(folder: Path, run: RunFiles, trained: Trained, about: Mapping[str, Any], strains: bool) -> None:

@@ -22,7 +22,7 @@ COMMANDS = {
     "report several": ("report {run} {copy} -o {out}", "page.html"),
     "report their numbers": ("report {run} {copy} -o page.html", "page.csv"),
     "baselines": ("baselines {experiment} data.store={store} paths.runs={runs} -o {out}", "out.json"),
-    "models": ("models {run} --organism E.coli --licence MIT --limit Tiny. -o {out}", "model.zip"),
+    "models": ("models {run} --organism E.coli --licence MIT --limit Tiny. -o {out}", "model"),
     "job render": ("job render {experiment} -o {out}", "job.sh"),
     "init": ("init {out} --table {labels} --cell textbook", "mine.yaml"),
     "init a clean copy": ("init new --table {labels} --cell textbook --write-clean {out}", "clean.csv"),
