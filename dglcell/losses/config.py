@@ -122,7 +122,7 @@ class CoupledConfig(WeightedConfig):
 class BufferedConfig(CoupledConfig):
     """Configure a ``CoupledConfig`` that also compares strains of earlier batches.
 
-    Both terms wait until training has seen ``waits_for`` labelled strains, ``buffer_size`` where it is None.
+    Both terms wait until training has seen ``waits_for`` labelled strains; ``buffer_size`` where it is None or less.
     """
 
     waits_for: ClassVar[int | None] = None

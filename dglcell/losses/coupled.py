@@ -281,7 +281,7 @@ class CoupledLoss(Loss):
         self.buffer, self.waits_for = None, 0
         if isinstance(config, BufferedConfig):
             self.buffer = RowBuffer(config.buffer_size)
-            self.waits_for = config.buffer_size if config.waits_for is None else config.waits_for
+            self.waits_for = min(config.buffer_size, config.waits_for or config.buffer_size)
 
     def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:
         config = self.config

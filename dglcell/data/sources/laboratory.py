@@ -62,8 +62,8 @@ class RawTable:
     file: PublishedFile  #: the table itself, or an archive that holds it, with its copies
     member: str = ""  #: name of the table inside an archive, without folders
     rows: int | None = None  #: number of its rows, without the header; None where unknown
-    states: tuple[str, ...] = ()  #: which of the columns `kind` and `array_type` a table of crosses has
     path: Path = Path()  #: where the file was found
+    states: tuple[str, ...] = ()  #: which of the columns `kind` and `array_type` a table of crosses has
 
     @property
     def name(self) -> str:
