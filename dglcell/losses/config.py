@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from dglcell.checks import Number, Positive, at_least, check_values, must, one_of
 from dglcell.errors import ConfigError
@@ -119,19 +119,6 @@ class CoupledConfig(WeightedConfig):
 
 
 @dataclass
-class BufferedConfig(CoupledConfig):
-    """Configure a ``CoupledConfig`` that also compares strains of earlier batches.
-
-    Both terms wait until training has seen ``waits_for`` labelled strains; ``buffer_size`` where it is None or less.
-    """
-
-    waits_for: ClassVar[int | None] = None
-
-    buffer_size: Number = 256  # strains of earlier batches that are also compared, without gradient; 0: none
-    adaptive: bool = True  # true: few buffered strains in early epochs, more later; false: always the whole buffer
-
-
-@dataclass
 class MseDistSupcrConfig(CoupledConfig):
     """Configure squared error + distribution matching + SupCR, within a batch."""
 
@@ -142,17 +129,11 @@ class MseDistSupcrConfig(CoupledConfig):
 
 
 @dataclass
-class MleDistSupcrConfig(MseDistSupcrConfig, BufferedConfig):
-    """Configure squared error + distribution matching + SupCR, the latter two over a buffer as well."""
+class MleWassSupcrConfig(CoupledConfig):
+    """Configure squared error + Wasserstein distance + SupCR, the latter two over a buffer as well.
 
-    waits_for: ClassVar[int | None] = 64
-
-    name: str = "mle_dist_supcr"
-
-
-@dataclass
-class MleWassSupcrConfig(BufferedConfig):
-    """Configure squared error + Wasserstein distance + SupCR, the latter two over a buffer as well."""
+    Both wait until training has seen ``buffer_size`` labelled strains.
+    """
 
     distance_key = "wasserstein"
 
@@ -161,6 +142,8 @@ class MleWassSupcrConfig(BufferedConfig):
     temperature: Positive = 1.0
     temperature_final: Positive | None = 0.1
     wasserstein: Weight = 0.1  # weight of the distance
+    buffer_size: Number = 256  # strains of earlier batches that are also compared, without gradient; 0: none
+    adaptive: bool = True  # true: few buffered strains in early epochs, more later; false: always the whole buffer
 
 
 @dataclass
@@ -185,7 +168,6 @@ class DangoLossConfig(LossConfig):
 
 
 LOSSES: dict[str, type[LossConfig]] = dict.fromkeys(("mse", "huber"), MaskedConfig) | {
-    kind.name: kind
-    for kind in (BceConfig, GaussianConfig, MseDistSupcrConfig, MleDistSupcrConfig, MleWassSupcrConfig, DangoLossConfig)
+    kind.name: kind for kind in (BceConfig, GaussianConfig, MseDistSupcrConfig, MleWassSupcrConfig, DangoLossConfig)
 }
 """This maps `loss.name` to the configuration class of the section."""

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dglcell.losses.config import BufferedConfig, CoupledConfig, MseDistSupcrConfig
+from dglcell.losses.config import CoupledConfig, MleWassSupcrConfig
 from dglcell.losses.loss import (
     ELEMENTS,
     Loss,
@@ -278,22 +278,19 @@ class CoupledLoss(Loss):
         self.config, self.epochs = config, epochs
         self.distance_weight = float(getattr(config, config.distance_key))
         self.register_buffer("weight_T", phenotype_weights(config), persistent=False)
-        self.buffer, self.waits_for = None, 0
-        if isinstance(config, BufferedConfig):
-            self.buffer = RowBuffer(config.buffer_size)
-            self.waits_for = min(config.buffer_size, config.waits_for or config.buffer_size)
+        self.buffer = RowBuffer(config.buffer_size) if isinstance(config, MleWassSupcrConfig) else None
 
     def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:
         config = self.config
-        batch = Rows.of(prediction, target_BT, embeds=config.supcr > 0)
-        batch = batch.gather(self.batch_size)
+        batch = Rows.of(prediction, target_BT, embeds=config.supcr > 0).gather(self.batch_size)
         weighted: dict[str, tuple[float, Tensor]] = {}
         if config.mse > 0:
             sums_2T = element_sums(ELEMENTS["mse"], batch.prediction, batch.target)
             weighted["mse"] = (config.mse, mean_cost(sums_2T, self.weight_T))
         few, many, enough = self._compared(batch, epoch)
         if self.distance_weight > 0:
-            costs_T = self.distance(few.prediction.T.contiguous(), few.target.T.contiguous())
+            distance = distribution_matching if self.buffer is None else transport_cost
+            costs_T = distance(few.prediction.T.contiguous(), few.target.T.contiguous())
             weighted[config.distance_key] = (self.distance_weight, self._mean(costs_T, few, enough))
         if config.supcr > 0:
             share = self.share(epoch) if self.training else None
@@ -307,12 +304,6 @@ class CoupledLoss(Loss):
             terms |= {name: torch.full_like(total.detach(), value) for name, value in changing if value is not None}
         return LossTerms(total, terms)
 
-    def distance(self, prediction_TN: Tensor, target_TN: Tensor) -> Tensor:
-        """Return the distance between the distributions of predictions and labels (NaN where missing), [T]."""
-        if isinstance(self.config, MseDistSupcrConfig):
-            return distribution_matching(prediction_TN, target_TN)
-        return transport_cost(prediction_TN, target_TN)
-
     def changes_by(self, epoch: int) -> tuple[float | None, float | None]:
         return self.temperature(epoch) if self.config.supcr > 0 else None, self.share(epoch)
 
@@ -325,9 +316,8 @@ class CoupledLoss(Loss):
     def share(self, epoch: int) -> float | None:
         """Return w of an epoch of training; None without a buffer whose share follows the epoch."""
         config = self.config
-        if not isinstance(config, BufferedConfig) or not (config.adaptive and config.buffer_size):
-            return None
-        return buffer_share(epoch, self.epochs)
+        changes = isinstance(config, MleWassSupcrConfig) and config.adaptive and config.buffer_size
+        return buffer_share(epoch, self.epochs) if changes else None
 
     def _mean(self, costs_T: Tensor, rows: Rows, enough: Tensor | None) -> Tensor:
         cost = mean_over_phenotypes(costs_T, rows.present.sum(0) >= 2, self.weight_T)
@@ -347,4 +337,4 @@ class CoupledLoss(Loss):
         count = None if share is None else (labelled.double() * (share / (1 - share)) + 1e-9).floor()
         few, many = batch + self.buffer.newest(count, like=batch), batch + self.buffer.newest(None, like=batch)
         self.buffer.add(batch)
-        return few, many, self.buffer.seen >= self.waits_for
+        return few, many, self.buffer.seen >= self.buffer.size

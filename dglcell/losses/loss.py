@@ -284,7 +284,7 @@ class DangoLoss(Loss):
         }
         # Several devices expect a gradient of every parameter, even of zeros; one device skips a weight of 0.
         if alpha > 0 or dist.is_initialized():
-            reconstruction = prediction.auxiliary["reconstruction"]
+            reconstruction = prediction.auxiliary["reconstruction"]()
             weighted = alpha * reconstruction
             terms |= {"reconstruction": reconstruction.detach(), "weighted_reconstruction": weighted.detach()}
             total = total + weighted

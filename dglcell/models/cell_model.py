@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -40,7 +40,7 @@ class Encoded:
     wild_type: Mapping[str, Tensor]  #: node type → [N, H] states of the wild type
     #: name of a term → [B, D], by how much what it pools of the strains differs from the base
     differences: Mapping[str, Tensor] = field(default_factory=dict)
-    auxiliary: Mapping[str, Tensor] = field(default_factory=dict)  #: see ``Prediction``
+    auxiliary: Mapping[str, Callable[[], Tensor]] = field(default_factory=dict)  #: see ``Prediction``
 
 
 class CellModel(StrainModel):

@@ -18,7 +18,6 @@ from dglcell.graph.schema import GENE, Relation
 from dglcell.kernels.spmm import spmm
 from dglcell.models.cell_model import CellModel, Encoded
 from dglcell.models.config import DangoConfig
-from dglcell.models.model import OnDemand
 from dglcell.models.terms.scores import SetAttention
 from dglcell.nn.blocks import make_activation, mlp
 from dglcell.nn.convolutions import SAGEConv
@@ -94,7 +93,7 @@ class Dango(CellModel):
     a model of the strains' graphs (``HeteroCell`` is). Networks are taken as the cell graph stores them, self-loops
     included; ``cell.symmetrise`` decides whether an undirected pair counts in both directions. Defaults are those of
     the torchcell project's experiment 006. The code that DANGO's authors released (github.com/ma-compbio/DANGO) differs
-    from it, and both from the paper. The auxiliary ``reconstruction`` of a prediction is computed when it is read.
+    from it, and both from the paper. The auxiliary ``reconstruction`` of a prediction is computed when it is called.
     """
 
     Config = DangoConfig
@@ -118,7 +117,7 @@ class Dango(CellModel):
         else:
             wild_type = kept_pass.once(lambda: self.encoder.joined(self.encoder()))
         auxiliary = {"reconstruction": partial(self.encoder.reconstruct, states)} if self.config.reconstruction else {}
-        return Encoded(wild_type, auxiliary=OnDemand(auxiliary))
+        return Encoded(wild_type, auxiliary=auxiliary)
 
 
 def choose_networks(cell: ResidentCell, config: DangoConfig) -> list[Relation]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import UserDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -17,17 +15,6 @@ from dglcell.models.config import MODELS, ModelConfig
 from dglcell.models.terms.term import Term, Training
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.plugins import class_of
-
-
-class OnDemand(UserDict[str, Any]):
-    """Compute scalars when they are first read, and keep them, so that unread ones cost nothing."""
-
-    def __init__(self, makers: Mapping[str, Callable[[], Tensor]]) -> None:
-        super().__init__({name: cache(make) for name, make in makers.items()})
-
-    def __getitem__(self, name: str) -> Tensor:
-        made: Tensor = self.data[name]()
-        return made
 
 
 @dataclass(frozen=True)
@@ -40,8 +27,8 @@ class Prediction:
     embedding: Tensor | None = None
     #: name of a term → [B, T], its score, of which the phenotypes are made
     parts: dict[str, Tensor] = field(default_factory=dict)
-    #: name → scalar that a loss may add, e.g. DANGO's ``reconstruction``; see ``OnDemand``.
-    auxiliary: Mapping[str, Tensor] = field(default_factory=dict)
+    #: name → what computes a scalar that a loss may add, e.g. DANGO's ``reconstruction``, which costs nothing unasked
+    auxiliary: Mapping[str, Callable[[], Tensor]] = field(default_factory=dict)
 
     def as_numbers(self) -> Prediction:
         """Return the same without gradients, in single precision at least."""
@@ -56,7 +43,7 @@ class Prediction:
 
 
 def joined(predictions: Sequence[Prediction]) -> Prediction:
-    """Join the predictions of several batches; auxiliary scalars are those of the last one."""
+    """Join the predictions of several batches; what is auxiliary is of the last one."""
     last = predictions[-1]
     phenotypes = torch.cat([one.phenotypes for one in predictions])
     embeddings = [one.embedding for one in predictions if one.embedding is not None]

@@ -193,7 +193,7 @@ def trained(config: ModelConfig, cell: ResidentCell, *, auxiliary: str | None = 
         prediction = model(batch)
         loss = (prediction.phenotypes - labels).square().mean()
         if auxiliary is not None:
-            loss = loss + prediction.auxiliary[auxiliary]
+            loss = loss + prediction.auxiliary[auxiliary]()
         loss.backward()
         optimizer.step()
         losses.append(float(loss.detach()))

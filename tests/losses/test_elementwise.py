@@ -95,7 +95,6 @@ MINIMAL = "cell: {model: textbook}\n"
         ("{name: rmse}", "`loss.name` is unknown\n  got:      rmse\n  expected: mse, huber, bce, gaussian, mse_dist_"),
         ("{name: mse, supcr: 0.1}", "unknown key `loss.supcr`\n  expected: among name, phenotype_weights"),
         ("{name: mse_dist_supcr, buffer_size: 9}", "unknown key `loss.buffer_size`"),
-        ("{name: mle_dist_supcr, wasserstein: 1}", "unknown key `loss.wasserstein`"),
         ("{name: huber, phenotype_weights: [1, -1]}", "`loss.phenotype_weights` are no weights"),
         ("{name: bce, phenotype_weights: [0, 0]}", "`loss.phenotype_weights` are no weights"),
         ("{name: mse_dist_supcr, mse: -1}", "`loss.mse` is no weight\n  got:      -1.0\n  expected: 0 or more"),

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from dglcell.losses.config import LOSSES, DangoLossConfig
 from dglcell.losses.coupled import CoupledLoss, buffer_share, supcr
 from dglcell.losses.loss import DangoLoss, Loss, make_loss
-from dglcell.models.model import OnDemand, Prediction
+from dglcell.models.model import Prediction
 from dglcell.training.callbacks import leave_group
 from tests.examples import examples
 from tests.forked import FORKS
@@ -36,7 +36,6 @@ CASES: dict[str, dict[str, Any]] = {
     "gaussian": {"name": "gaussian", "memory": 3},
     "mse_dist_supcr": {"name": "mse_dist_supcr"},
     "distribution": {"name": "mse_dist_supcr", "mse": 0.0, "supcr": 0.0},
-    "distribution, buffered": {"name": "mle_dist_supcr", "mse": 0.0, "supcr": 0.0, "buffer_size": 9},
     "wasserstein": {"name": "mle_wass_supcr", "mse": 0.0, "buffer_size": 0},
     "wasserstein, buffered": {"name": "mle_wass_supcr", "mse": 0.0, "supcr": 0.0, "buffer_size": 9},
     "supcr": {"name": "mse_dist_supcr", "distribution": 0.0, "mse": 1e-9, "supcr": 1.0},
@@ -248,7 +247,7 @@ def make_prediction() -> tuple[Prediction, torch.Tensor, torch.Tensor, list[int]
         reads.append(1)
         return error.square()
 
-    return Prediction(phenotypes, auxiliary=OnDemand({"reconstruction": read})), phenotypes, error, reads
+    return Prediction(phenotypes, auxiliary={"reconstruction": read}), phenotypes, error, reads
 
 
 TARGET = torch.tensor([[0.5], [torch.nan], [2.0]])

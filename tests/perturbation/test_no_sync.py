@@ -18,14 +18,7 @@ from dglcell.data.columns import ROW, Column, columns_of
 from dglcell.data.dataset import Normaliser
 from dglcell.data.strains import Strains
 from dglcell.graph.resident import ResidentCell
-from dglcell.losses.config import (
-    BceConfig,
-    LossConfig,
-    MaskedConfig,
-    MleDistSupcrConfig,
-    MleWassSupcrConfig,
-    MseDistSupcrConfig,
-)
+from dglcell.losses.config import BceConfig, LossConfig, MaskedConfig, MleWassSupcrConfig, MseDistSupcrConfig
 from dglcell.models.cell_model import HeteroCell, SetOperator
 from dglcell.models.config import OPERATORS as SET_OPERATORS
 from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
@@ -138,7 +131,6 @@ def test_a_step_waits_for_nothing_and_takes_as_many_operators_for_any_batch(
         MaskedConfig("huber", phenotype_weights=[1.0, 2.0]),
         BceConfig(),
         MseDistSupcrConfig(),
-        MleDistSupcrConfig(buffer_size=8),
         MleWassSupcrConfig(supcr=0.1, buffer_size=8),
         MleWassSupcrConfig(adaptive=False),
     ],
