@@ -163,8 +163,7 @@ def cell_of_run(directory: RunDirectory) -> CellGraph:
     cell = _built_cell(directory)
     if not directory.names.is_file():  # not every metabolic model has names of genes
         return cell
-    others = read_genome_table(directory.names).others.joined(cell.genes.others)
-    return cell.with_genes(Vocabulary(cell.genes.names, others.of_genes(cell.genes)))
+    return cell.with_genes(cell.genes.named_by(read_genome_table(directory.names).joined(cell.genes)))
 
 
 def write_names(file: Path, genes: Vocabulary) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dglcell.checks import AN_ACTIVITY, no_activities
 from dglcell.errors import DataError, GenotypeError, count, did_you_mean, listing, shorten
-from dglcell.graph.vocabulary import AliasTable, Vocabulary
+from dglcell.graph.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -374,7 +374,7 @@ def read_changes(
     rows: Rows,
     genes: Sequence[str],
     activities: Sequence[str] = (),
-    aliases: AliasTable | None = None,
+    aliases: Vocabulary | None = None,
     known: Vocabulary | None = None,
     ignored: Sequence[str] = (),
     *,
@@ -394,8 +394,8 @@ def read_changes(
     import pandas as pd
 
     row, written, left, wrong = _written(rows, genes, activities)
-    aliases = aliases or AliasTable()
-    among = aliases.targets if known is None else known
+    aliases = Vocabulary() if aliases is None else aliases
+    among = aliases if known is None else known
     distinct = list(dict.fromkeys(written))
     resolved, ambiguous = aliases.resolve(distinct, among, spelled=True)
     found = {name: among.find(meant) for name, meant in zip(distinct, resolved, strict=True)}
@@ -404,7 +404,7 @@ def read_changes(
     ends = np.cumsum(np.bincount(np.array(row, np.int64)[kept], minlength=len(rows)))
     words, amounts = (list(itertools.compress(part, kept)) for part in (written, left))
     numbers, names = pd.factorize(np.array([meant[name] for name in words], dtype=object))
-    several = [n for n, of in meant.items() if of not in among and len(among.others.systematic.get(n, ())) > 1]
+    several = [n for n, of in meant.items() if of not in among and len(among.aliases.get(n, ())) > 1]
     changes = Changes(
         rows,
         meant,

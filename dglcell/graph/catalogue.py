@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from dglcell.checks import check_choice, check_values, must, one_of
 from dglcell.errors import ConfigError
 from dglcell.graph.tables import EdgeTable, read_genome_table, read_gff, read_sgd_features, read_table
-from dglcell.graph.vocabulary import UNKNOWN_POLICIES, AliasTable, Vocabulary
+from dglcell.graph.vocabulary import UNKNOWN_POLICIES, Vocabulary
 from dglcell.published.file import FILES, Found, PublishedFile, read_declarations
 
 PAIRS, GROUPS = "pairs", "groups"
@@ -156,8 +156,8 @@ def named_table(config: NetworkConfig, key: str) -> NamedTable:
 
 
 def read_names(
-    name: str, otherwise: Callable[[Path], Vocabulary | AliasTable], raw: str | None = None
-) -> tuple[Any, dict[str, Any], Path]:
+    name: str, otherwise: Callable[[Path], Vocabulary], raw: str | None = None
+) -> tuple[Vocabulary, dict[str, Any], Path]:
     """Read genes, or their other names: a gene set, a file of a genome, or another file, as ``otherwise`` reads it.
 
     The second result says where they come from, as plain containers, and the third is the file.
@@ -185,15 +185,15 @@ def names_of_genes(genes: Iterable[str]) -> str | None:
     return None
 
 
-def add_names(genes: Vocabulary, given: Iterable[AliasTable], raw: str | None) -> tuple[Vocabulary, dict[str, Any]]:
+def add_names(genes: Vocabulary, given: Iterable[Vocabulary], raw: str | None) -> tuple[Vocabulary, dict[str, Any]]:
     """Add other names to genes, the most reliable ones given first, and return the provenance of the catalogue's part.
 
     The file of the catalogue is used where it is in the raw folder; a cell graph can be built without it.
     """
-    others, origin = functools.reduce(AliasTable.joined, given, AliasTable()), {}
+    others, origin = functools.reduce(Vocabulary.joined, given, Vocabulary()), {}
     name = names_of_genes(genes)
     if name is not None and (source := GENE_SETS[name]).file.is_here(raw):
         found = source.file.find(raw)
         origin = provenance(name, found)
-        others = source.read(found.path).others.joined(others)
-    return Vocabulary(genes.names, others.of_genes(genes)), origin
+        others = source.read(found.path).joined(others)
+    return genes.named_by(others), origin

@@ -36,7 +36,7 @@ from dglcell.graph.schema import (
     gene_relation,
 )
 from dglcell.graph.tables import read_aliases, read_column, read_gene_list
-from dglcell.graph.vocabulary import REFUSE, UNKNOWN_POLICIES, AliasTable, Vocabulary, refuse_names, warn_of_strangers
+from dglcell.graph.vocabulary import REFUSE, UNKNOWN_POLICIES, Vocabulary, refuse_names, warn_of_strangers
 from dglcell.published.file import PublishedFile, format_hash
 
 if TYPE_CHECKING:
@@ -123,11 +123,10 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
     metabolism = Metabolism.read(config.model, raw, media=config.media) if config.model else None
     of_model = metabolism.genes.names if metabolism else ()
     read = functools.cache(lambda name, otherwise: read_names(name, otherwise, raw)[:2])
-    aliases = AliasTable()
+    aliases = Vocabulary()
     if config.aliases:
-        found, origin["aliases"] = read(config.aliases, read_aliases)
-        aliases = found.others if isinstance(found, Vocabulary) else found
-    known = {*aliases.targets, *of_model}  # these names stand for themselves
+        aliases, origin["aliases"] = read(config.aliases, read_aliases)
+    known = {*aliases, *of_model}  # these names stand for themselves
     if config.genes in GENE_SETS:
         known |= {*read(config.genes, read_gene_list)[0]}
     itself = Vocabulary.of(known)
@@ -269,7 +268,7 @@ def save_cell(cell: CellGraph, directory: Path, *, overwrite: bool = False) -> N
         arrays |= {f"{i}_src": edges.src, f"{i}_dst": edges.dst}
         if edges.weight is not None:
             arrays[f"{i}_weight"] = edges.weight
-    others = cell.vocabularies[GENE].others if GENE in cell.vocabularies else AliasTable()
+    genes = cell.vocabularies.get(GENE, Vocabulary())
     meta = {
         "schema_version": SCHEMA_VERSION,
         "sha256": cell.sha256,
@@ -279,8 +278,8 @@ def save_cell(cell: CellGraph, directory: Path, *, overwrite: bool = False) -> N
         "lose_blocked": cell.lose_blocked,
         **({"media": cell.media} if cell.media else {}),
         **({"titles": cell.titles} if cell.titles else {}),
-        "other_names": {alias: list(genes) for alias, genes in others.systematic.items()},
-        "standard_names": dict(others.standard),
+        "other_names": {alias: list(names) for alias, names in genes.aliases.items()},
+        "standard_names": dict(genes.shown),
     }
     with atomic_directory(Path(directory), overwrite=overwrite) as partial:
         np.savez_compressed(partial / _EDGES, allow_pickle=False, **arrays)
@@ -298,7 +297,7 @@ def read_cell(directory: Path) -> CellGraph:
     vocabularies = {node_type: Vocabulary(tuple(names)) for node_type, names in meta["vocabularies"].items()}
     if GENE in vocabularies:
         other = {alias: tuple(genes) for alias, genes in meta["other_names"].items()}
-        vocabularies[GENE] = Vocabulary(vocabularies[GENE].names, AliasTable(other, meta["standard_names"]))
+        vocabularies[GENE] = Vocabulary(vocabularies[GENE].names, other, meta["standard_names"])
     try:
         arrays, relations = read_npz(directory / _EDGES), dict[Relation, Edges]()
         for i, (source, name, destination) in enumerate(meta["relations"]):

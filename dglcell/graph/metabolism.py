@@ -20,7 +20,7 @@ from dglcell.errors import ConfigError, GraphError, did_you_mean, listing
 from dglcell.graph.model_files import model_aliases, model_origin, read_model
 from dglcell.graph.schema import METABOLITE, REACTION
 from dglcell.graph.tables import standardised
-from dglcell.graph.vocabulary import AliasTable, Vocabulary
+from dglcell.graph.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from cobra import Model, Reaction
@@ -85,7 +85,7 @@ class Metabolism:
     model_reaction_of: NDArray[np.int64]  #: [N] index into ``model_reactions`` for each reaction node
     compartments: tuple[str, ...]  #: compartment of each metabolite
     provenance: dict[str, Any] = field(default_factory=dict)  #: model name, where it came from with sha256, and counts
-    aliases: AliasTable = field(default_factory=AliasTable)  #: the names that the model has for its genes
+    aliases: Vocabulary = field(default_factory=Vocabulary)  #: the names that the model has for its genes
     #: medium → reaction node → its activity there, where that differs between media
     media: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     #: node type → reaction of the model, or metabolite → what the model calls it in words

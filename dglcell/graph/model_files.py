@@ -28,7 +28,7 @@ from dglcell.errors import DataError, GraphError, count, listing
 from dglcell.files.atomic import sha256_file
 from dglcell.graph.catalogue import MODELS, provenance, read_names
 from dglcell.graph.tables import read_aliases
-from dglcell.graph.vocabulary import AliasTable
+from dglcell.graph.vocabulary import Vocabulary
 from dglcell.published.file import UNCHECKED, PublishedFile
 
 if TYPE_CHECKING:
@@ -361,24 +361,22 @@ def _depth(body: ast.AST | None) -> int:
 # Names that metabolic models and the catalogue have for genes.
 
 
-def named_aliases(name: str | None, raw: str | None = None) -> tuple[AliasTable, Path | None]:
+def named_aliases(name: str | None, raw: str | None = None) -> tuple[Vocabulary, Path | None]:
     """Return other names of genes of a metabolic model, what `read_names` reads, or nothing (None), and their file."""
     if name is None:
-        return AliasTable(), None
+        return Vocabulary(), None
     if name in SHIPPED or name in MODELS or Path(name.removesuffix(".gz")).suffix in FORMATS:
         return model_aliases(read_model(name, raw)), locate_model(name, raw)
     found, _, path = read_names(name, read_aliases, raw)
-    if isinstance(found, AliasTable):
-        return found, path
-    return found.others.joined(AliasTable({gene: (gene,) for gene in found})), path  # some have no other names
+    return found, path
 
 
 ACCESSIONS = ("uniprot", "ncbigene", "ncbiprotein", "refseq_locus_tag", "refseq_synonym", "ecogene", "sgd")
 """Annotations of a metabolic model that are names of genes elsewhere."""
 
 
-def model_aliases(model: Model) -> AliasTable:
-    """Return the names and accessions that a metabolic model has for its genes, unless they repeat the identifiers."""
+def model_aliases(model: Model) -> Vocabulary:
+    """Return the genes of a metabolic model, with the names and accessions that it has for them."""
     names: dict[str, set[str]] = {}
     for gene in model.genes:
         if gene.name and gene.name.strip() and gene.name not in (gene.id, f"G_{gene.id}"):
@@ -388,5 +386,5 @@ def model_aliases(model: Model) -> AliasTable:
             for accession in [found] if isinstance(found, str) else found:
                 names.setdefault(str(accession), set()).add(gene.id)
     shown = {gene.id: gene.name.strip() for gene in model.genes if gene.name and gene.name.strip() in names}
-    own = {gene.id: (gene.id,) for gene in model.genes}
-    return AliasTable({name: tuple(sorted(ids)) for name, ids in names.items()} | own, shown)
+    genes = Vocabulary.of(gene.id for gene in model.genes)
+    return Vocabulary(genes.names, {n: tuple(sorted(ids)) for n, ids in names.items() if n not in genes}, shown)

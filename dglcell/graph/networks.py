@@ -17,7 +17,7 @@ from dglcell.graph.catalogue import GROUPS, NamedTable, NetworkConfig, named_tab
 from dglcell.graph.cell_graph import CellGraph, Edges, merge_pairs
 from dglcell.graph.schema import GENE, Relation, check_relation_name, gene_relation
 from dglcell.graph.tables import EdgeTable, read_table, refuse_strangers
-from dglcell.graph.vocabulary import REFUSE, AliasTable, Vocabulary, refuse_names, spelling
+from dglcell.graph.vocabulary import REFUSE, Vocabulary, refuse_names, spelling
 from dglcell.published.file import FILES
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Network:
 
 
 def read_network(
-    name: str, named: NamedTable, aliases: AliasTable, known: Vocabulary, raw: str | None = None
+    name: str, named: NamedTable, aliases: Vocabulary, known: Vocabulary, raw: str | None = None
 ) -> Network:
     """Read one edge table; names in ``known`` stand for themselves whatever the aliases say."""
     config, (table, provenance) = named.config, named.read(raw)
@@ -76,9 +76,9 @@ def read_network(
     return Network(config, where, names.names, ambiguous, relations, provenance | {"rows": len(table)})
 
 
-def _resolved(written: list[str], prefix: str, aliases: AliasTable, known: Vocabulary) -> tuple[list[str], list[str]]:
+def _resolved(written: list[str], prefix: str, aliases: Vocabulary, known: Vocabulary) -> tuple[list[str], list[str]]:
     def spelled(name: str) -> str:
-        same = () if name in known or name in aliases.systematic else known.spelled(spelling(name))
+        same = () if name in known or name in aliases.aliases else known.spelled(spelling(name))
         return same[0] if len(same) == 1 else name
 
     return aliases.resolve([spelled(name.removeprefix(prefix)) for name in written], known)
@@ -202,7 +202,7 @@ def similar_relations(
     config: SimilarityConfig,
     relations: Mapping[Relation, Edges],
     genes: Vocabulary,
-    aliases: AliasTable,
+    aliases: Vocabulary,
     raw: str | None = None,
 ) -> Iterator[tuple[str, Edges, dict[str, Any]]]:
     """Yield the relations between similar genes: name, edges, and the provenance of the file they come from, if any.
@@ -241,7 +241,7 @@ def neighbourhoods(relations: Iterable[Edges], num_genes: int) -> csr_array:
 
 
 def _set_profiles(
-    config: NetworkConfig, key: str, genes: Vocabulary, aliases: AliasTable, raw: str | None
+    config: NetworkConfig, key: str, genes: Vocabulary, aliases: Vocabulary, raw: str | None
 ) -> tuple[csr_array, dict[str, Any]]:
     """Return the sets of genes, each as −log of its share of the genes (Spärck Jones 1972), [N, S], of length one.
 

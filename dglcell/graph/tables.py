@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dglcell.errors import GraphError, import_optional, listing, shorten
 from dglcell.files.atomic import CONTROL, DAMAGE, MOST_COLUMNS, open_text
 from dglcell.files.untrusted import UnreadableError, read_npz
-from dglcell.graph.vocabulary import AliasTable, Vocabulary
+from dglcell.graph.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -201,7 +201,7 @@ def read_column(path: Path, column: str) -> frozenset[str]:
     return names
 
 
-def read_aliases(path: Path) -> AliasTable:
+def read_aliases(path: Path) -> Vocabulary:
     """Read aliases from a table with a header.
 
     The column called ``systematic`` or ``orf`` (any case) holds systematic names; whatever the other columns
@@ -215,7 +215,7 @@ def read_aliases(path: Path) -> AliasTable:
         raise GraphError(what, got=listing(frame), expected=expected, do="add or rename the header")
     genes = frame.pop(systematic[0])
     pairs = (pair for column in frame for pair in zip(frame[column], genes, strict=True))
-    return AliasTable(_targets((name, gene) for name, gene in pairs if gene and name != gene))
+    return Vocabulary.of_aliases(_targets((name, gene) for name, gene in pairs if gene and name != gene))
 
 
 Named = tuple[str, str, Sequence[str]]  # of a gene: its systematic name, its standard name or none, and its aliases
@@ -272,7 +272,7 @@ def _gene_set(genes: list[Named], path: Path) -> Vocabulary:
     forms = [(n, gene) for gene, name, _ in genes for n in (name, name.capitalize(), f"{name.capitalize()}p") if name]
     others = _targets((name, gene) for gene, _, aliases in genes for name in aliases)
     shown = {gene: name for gene, name, _ in genes if name}
-    return Vocabulary(tuple(sorted({gene for gene, *_ in genes})), AliasTable({**others, **_targets(forms)}, shown))
+    return Vocabulary(tuple(sorted({gene for gene, *_ in genes})), {**others, **_targets(forms)}, shown)
 
 
 def _targets(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:

@@ -31,10 +31,6 @@ def form_of(name: str) -> str:
     return DIGIT.sub("0", spelling(name))
 
 
-def _numbers(name: str) -> list[str]:
-    return [number.lstrip("0") for number in NUMBER.findall(name)]
-
-
 MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
 DATE = re.compile(
     r"(?P<day>\d{1,2})[-/. ](?P<month>[A-Z]{3})[A-Z]*([-/. ]\d+)?|(?P<month_>[A-Z]{3})[A-Z]*[-/. ](?P<day_>\d{1,2})"
@@ -61,16 +57,27 @@ def spelling(name: str) -> str:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Hold the names of one node type; the index of a name is its position."""
+    """Hold the names of the nodes of one type, and their other names; the index of a name is its position.
 
-    names: tuple[str, ...]  #: sorted names without duplicates
-    #: other names of the nodes. Two vocabularies with the same names are equal whatever these are.
-    others: AliasTable = field(default_factory=lambda: AliasTable(), compare=False, repr=False)
+    Other names are common names and identifiers, perhaps with prefixes. One of several nodes is ambiguous, and means
+    none. Two vocabularies with the same names are equal whatever their other names are.
+    """
+
+    names: tuple[str, ...] = ()  #: sorted names without duplicates
+    aliases: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict, compare=False, repr=False
+    )  #: other name → names
+    shown: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)  #: name → name to show beside it
 
     @classmethod
     def of(cls, names: Iterable[str]) -> Vocabulary:
         """Make the vocabulary of the distinct ``names``, sorted."""
         return cls(tuple(sorted(set(names))))
+
+    @classmethod
+    def of_aliases(cls, aliases: Mapping[str, tuple[str, ...]], shown: Mapping[str, str] | None = None) -> Vocabulary:
+        """Make the vocabulary of all names that aliases lead to."""
+        return cls(tuple(sorted({name for names in aliases.values() for name in names})), aliases, shown or {})
 
     @cached_property
     def _index(self) -> dict[str, int]:
@@ -102,16 +109,58 @@ class Vocabulary:
             raise GraphError(what, expected=f"{expected} the vocabulary", do=do)
         return self._index[name]
 
+    def indices(self, names: Sequence[str]) -> NDArray[np.int64]:
+        """Return the indices of ``names``; −1 where a name is unknown."""
+        get = self._index.get
+        return np.fromiter((get(name, -1) for name in names), dtype=np.int64, count=len(names))
+
+    # Other names.
+
+    def joined(self, other: Vocabulary) -> Vocabulary:
+        """Join names with those of another vocabulary; other names of this one are kept where both have one."""
+        names = tuple(sorted({*self.names, *other.names}))
+        return Vocabulary(names, {**other.aliases, **self.aliases}, {**other.shown, **self.shown})
+
+    def named_by(self, other: Vocabulary) -> Vocabulary:
+        """Return these names with the other names that another vocabulary has for them."""
+        among = {n: tuple(t for t in of if t in self) for n, of in other.aliases.items() if n not in self}
+        aliases = {name: targets for name, targets in among.items() if targets}
+        return Vocabulary(self.names, aliases, {name: shown for name, shown in other.shown.items() if name in self})
+
+    def standard(self, name: str) -> str:
+        """Return the standard name beside a name of the vocabulary, e.g. GCN4; empty where there is none."""
+        return self.shown.get(name, "")
+
     def find(self, name: str, *, spelled: bool = True) -> str:
         """Return the name in the vocabulary that ``name`` means; ``name`` itself where it means none.
 
         If ``spelled``, it may differ in case and blanks, as in tables that people write.
         """
-        return name if name in self._index else self.others.resolve([name], self, spelled=spelled)[0][0]
+        return name if name in self._index else self.resolve([name], spelled=spelled)[0][0]
 
-    def standard(self, name: str) -> str:
-        """Return the standard name beside a name of the vocabulary, e.g. GCN4; empty where there is none."""
-        return self.others.standard.get(name, "")
+    def resolve(
+        self, names: Sequence[str], known: Vocabulary | None = None, *, spelled: bool = False
+    ) -> tuple[list[str], list[str]]:
+        """Replace other names by names, and return the distinct ambiguous ones, too, which stay as they are.
+
+        A name of ``known``, which is this vocabulary where None, stands for itself, whatever the aliases say. If
+        ``spelled``, a name that is neither known nor an alias may differ in case and blanks from the one that is meant.
+        """
+        known = self if known is None else known
+        resolved, ambiguous = [], set()
+        for name in names:
+            targets = () if name in known else self.aliases.get(name, ())
+            if len(targets) > 1:
+                ambiguous.add(name)
+            elif spelled and not targets and name not in known:
+                wanted = spelling(name)
+                targets = known.spelled(wanted) or self._spelled.get(wanted, ())
+            resolved.append(targets[0] if len(targets) == 1 else name)
+        return resolved, sorted(ambiguous)
+
+    def spelled(self, wanted: str) -> tuple[str, ...]:
+        """Return the names with this spelling; see `spelling`."""
+        return self._own_spelling.get(wanted, ())
 
     @cached_property
     def _own_spelling(self) -> dict[str, tuple[str, ...]]:
@@ -120,19 +169,26 @@ class Vocabulary:
             found[spelling(name)] = (*found.get(spelling(name), ()), name)
         return found
 
-    def spelled(self, wanted: str) -> tuple[str, ...]:
-        """Return the names with this spelling; see `spelling`."""
-        return self._own_spelling.get(wanted, ())
+    @cached_property
+    def _spelled(self) -> dict[str, tuple[str, ...]]:
+        found: dict[str, set[str]] = {}
+        for alias, names in self.aliases.items():
+            found.setdefault(spelling(alias), set()).update(names)
+        # A standard or systematic name always means its own gene, even where another gene has it as an alias.
+        found |= {spelling(shown): {name} for name, shown in self.shown.items()}
+        return {name: tuple(names) for name, names in found.items()} | self._own_spelling
+
+    # Suggestions.
 
     @cached_property
     def forms(self) -> frozenset[str]:
         """Return the forms of the names; see `form_of`."""
-        return frozenset(map(form_of, self._shown))
+        return frozenset(map(form_of, self._suggested))
 
     @cached_property
-    def _shown(self) -> dict[str, str]:
-        names = {a: g[0] for a, g in self.others.systematic.items() if g[0] in self._index}
-        other = {spelling(a): f"{self.standard(gene) or a} ({gene})" for a, gene in names.items()}
+    def _suggested(self) -> dict[str, str]:
+        names = {alias: found[0] for alias, found in self.aliases.items() if found[0] in self}
+        other = {spelling(alias): f"{self.standard(name) or alias} ({name})" for alias, name in names.items()}
         return other | {spelling(name): name for name in self.names}
 
     def suggestion(self, name: str) -> str:
@@ -141,7 +197,7 @@ class Vocabulary:
         Nothing is suggested for a name that has the form of others, as b0002 has, because it may be right and merely be
         missing from the vocabulary. A name with another number is not suggested either.
         """
-        wanted, known = spelling(name), self._shown
+        wanted, known = spelling(name), self._suggested
         if wanted in known:
             return f" (close: {known[wanted]})"
         if dates := names_of_date(name):
@@ -151,11 +207,15 @@ class Vocabulary:
             return f" (both genes are known: write `;` in place of '{sign}')"
         if form_of(wanted) in self.forms:
             return ""
-        form, numbers = NUMBER.sub("0", wanted), _numbers(wanted)
+
+        def numbers(name: str) -> list[str]:
+            return [number.lstrip("0") for number in NUMBER.findall(name)]
+
+        form = NUMBER.sub("0", wanted)
         close = dict.fromkeys(
             known[found]
             for found in difflib.get_close_matches(wanted, known, n=10, cutoff=0.7)
-            if NUMBER.sub("0", found) != form or _numbers(found) == numbers
+            if NUMBER.sub("0", found) != form or numbers(found) == numbers(wanted)
         )
         return f" (close: {', '.join([*close][:3])})" if close else ""
 
@@ -168,88 +228,8 @@ class Vocabulary:
                 return sign
         return ""
 
-    def indices(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Return the indices of ``names``; −1 where a name is unknown."""
-        get = self._index.get
-        return np.fromiter((get(name, -1) for name in names), dtype=np.int64, count=len(names))
-
-
-@dataclass(frozen=True)
-class AliasTable:
-    """Map other names of genes (common names, identifiers with prefixes) to systematic names.
-
-    An alias that stands for several systematic names is ambiguous and maps to nothing.
-    """
-
-    systematic: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: alias → systematic names
-    standard: Mapping[str, str] = field(default_factory=dict)  #: systematic name → the name to show beside it
-
-    @cached_property
-    def targets(self) -> Vocabulary:
-        """Return all systematic names."""
-        return Vocabulary.of(name for names in self.systematic.values() for name in names)
-
-    @cached_property
-    def _spelled(self) -> dict[str, frozenset[str]]:
-        found: dict[str, set[str]] = {}
-        for alias, genes in self.systematic.items():
-            found.setdefault(spelling(alias), set()).update(genes)
-        # A standard or systematic name always means its own gene, even where another gene has it as an alias.
-        found |= {spelling(name): {gene} for gene, name in self.standard.items()}
-        found |= {spelling(name): {name} for name in self.targets}
-        return {name: frozenset(genes) for name, genes in found.items()}
-
-    def joined(self, other: AliasTable) -> AliasTable:
-        """Join these names with those of another table; these are kept where both have one."""
-        return AliasTable({**other.systematic, **self.systematic}, {**other.standard, **self.standard})
-
-    def of_genes(self, genes: Vocabulary) -> AliasTable:
-        """Return the other names of some genes."""
-        among = {n: tuple(t for t in of if t in genes) for n, of in self.systematic.items() if n not in genes}
-        aliases = {name: targets for name, targets in among.items() if targets}
-        return AliasTable(aliases, {gene: name for gene, name in self.standard.items() if gene in genes})
-
-    def resolve(
-        self, names: Sequence[str], known: Vocabulary | None = None, *, spelled: bool = False
-    ) -> tuple[list[str], list[str]]:
-        """Replace aliases by systematic names, and return the distinct ambiguous ones, too, which stay as they are.
-
-        A name of ``known`` stands for itself, whatever the aliases say. If ``spelled``, a name that is neither known
-        nor an alias may differ in case and blanks from the one that is meant.
-        """
-        resolved, ambiguous = [], set()
-        for name in names:
-            targets = () if known is not None and name in known else self.systematic.get(name, ())
-            if spelled and not targets and (known is None or name not in known):
-                wanted = spelling(name)
-                same = known.spelled(wanted) if known is not None else ()
-                targets = same or tuple(self._spelled.get(wanted, ()))
-            elif len(targets) > 1:
-                ambiguous.add(name)
-            resolved.append(targets[0] if len(targets) == 1 else name)
-        return resolved, sorted(ambiguous)
-
 
 FEW = 0.1  # two parts of which the smaller one shares less with the other hardly meet
-
-
-def around_genes(names: Iterable[str], genes: Vocabulary) -> tuple[str, str] | None:
-    """Return the text before and behind the gene that every name holds; None where a name holds no known gene.
-
-    The text before genes, or the one behind, is empty where it is not the same in all names.
-    """
-    found = []
-    for name in itertools.islice(names, LOOKED_AT):
-        ends = [0, *(part.end() for part in re.finditer(r"[A-Za-z0-9]+|[^A-Za-z0-9]", name))]
-        spans = sorted(itertools.combinations(ends, 2), key=lambda span: span[0] - span[1])
-        held = next((span for span in spans if genes.find(name[slice(*span)]) in genes), None)
-        if held is None:
-            return None
-        found.append((name[: held[0]], name[held[1] :]))
-    if not found:
-        return None
-    before, behind = ({*texts} for texts in zip(*found, strict=True))
-    return (before.pop() if len(before) == 1 else ""), (behind.pop() if len(behind) == 1 else "")
 
 
 def way_out(names: Sequence[str], genes: Vocabulary, prefix_key: str = "") -> str:
@@ -259,15 +239,25 @@ def way_out(names: Sequence[str], genes: Vocabulary, prefix_key: str = "") -> st
     """
     if sign := genes.separator_in(names):
         return f"both genes of '{names[0]}' are known; genes are separated by `;`, so write it in place of '{sign}'"
-    texts = around_genes(names, genes)
-    if texts is None:
+    around = {_around_gene(name, genes) for name in names[:LOOKED_AT]}
+    if not around or None in around:
         return ""
-    if texts[0] and not texts[1] and prefix_key:
-        return f"every name begins with '{texts[0]}': set `{prefix_key}: \"{texts[0]}\"`"
-    if any(texts):
-        said = [f"{how} with '{text}'" for how, text in zip(("begins", "ends"), texts, strict=True) if text]
+    texts = [{one[end] for one in around if one} for end in (0, 1)]
+    before, behind = (of.pop() if len(of) == 1 else "" for of in texts)
+    if before and not behind and prefix_key:
+        return f"every name begins with '{before}': set `{prefix_key}: \"{before}\"`"
+    if said := [f"{how} with '{text}'" for how, text in (("begins", before), ("ends", behind)) if text]:
         return f"every name is a known gene's, and {' and '.join(said)}: write the names without it"
     return f"every name holds a known gene's with other text, as '{names[0]}' does: write the names without it"
+
+
+def _around_gene(name: str, genes: Vocabulary) -> tuple[str, str] | None:
+    """Return the text before and behind the longest known gene that a name holds; None where it holds none."""
+    ends = [0, *(part.end() for part in re.finditer(r"[A-Za-z0-9]+|[^A-Za-z0-9]", name))]
+    for start, end in sorted(itertools.combinations(ends, 2), key=lambda span: span[0] - span[1]):
+        if genes.find(name[start:end]) in genes:
+            return name[:start], name[end:]
+    return None
 
 
 def warn_of_strangers(where: str, names: Sequence[str], genes: Vocabulary, prefix_key: str = "") -> None:

@@ -38,7 +38,7 @@ from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.metabolism import Metabolism, derived_edges
 from dglcell.graph.model_files import FORMATS, SHIPPED, named_aliases
-from dglcell.graph.vocabulary import AliasTable, Vocabulary, form_of, way_out
+from dglcell.graph.vocabulary import Vocabulary, form_of, way_out
 from dglcell.published.file import PublishedFile
 
 log = logging.getLogger("dglcell")
@@ -150,7 +150,7 @@ def _names_to_fetch(cell: CellGraph, wanted: Wanted) -> list[str]:
     return [f"`{wanted.command} --fetch` downloads other names of genes ({format_offer([lacking[1]])})"]
 
 
-def _with_catalogue(cell: CellGraph, unknown: Sequence[str], wanted: Wanted) -> tuple[CellGraph, AliasTable]:
+def _with_catalogue(cell: CellGraph, unknown: Sequence[str], wanted: Wanted) -> tuple[CellGraph, Vocabulary]:
     """Return the cell graph with the names of the catalogue, which are downloaded if asked for, and these names.
 
     Genes that the catalogue knows and the cell graph lacks are no mistakes.
@@ -158,10 +158,10 @@ def _with_catalogue(cell: CellGraph, unknown: Sequence[str], wanted: Wanted) -> 
     if wanted.fetch and (lacking := _names_not_here(cell, wanted)) is not None:
         why = f"{count(len(unknown), 'name')} ({listing(unknown, 3)}) may be known to `{lacking[0]}`"
         _download([lacking[1]], why, wanted)
-        cell = cell.with_genes(add_names(cell.genes, [cell.genes.others], wanted.raw)[0])
+        cell = cell.with_genes(add_names(cell.genes, [cell.genes], wanted.raw)[0])
     with suppress(DataError):
         return cell, named_aliases(names_of_genes(cell.genes), wanted.raw)[0]
-    return cell, AliasTable()
+    return cell, Vocabulary()
 
 
 def _choose_aliases(other: dict[str, str], wanted: Wanted) -> str | None:
@@ -170,7 +170,7 @@ def _choose_aliases(other: dict[str, str], wanted: Wanted) -> str | None:
     for name in filter(None, (names_of_genes(other.values()), cell_keys(wanted.cell).get("cell", {}).get("model"))):
         with suppress(DataError, GraphError):
             table = named_aliases(name, wanted.raw)[0]
-            found, _ = table.resolve(list(other), table.targets, spelled=True)
+            found, _ = table.resolve(list(other), spelled=True)
             known = sum(gene == meant for gene, meant in zip(found, other.values(), strict=True))
             best, most = (name, known) if known > most else (best, most)
     return best

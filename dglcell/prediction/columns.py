@@ -35,7 +35,7 @@ from dglcell.data.table import (
 )
 from dglcell.errors import DataError, GenotypeError, GraphError, closest, did_you_mean, listing
 from dglcell.graph.model_files import SHIPPED, named_aliases
-from dglcell.graph.vocabulary import AliasTable, Vocabulary
+from dglcell.graph.vocabulary import Vocabulary
 from dglcell.prediction import UNKNOWN
 from dglcell.training.checkpoint import Trained
 
@@ -95,7 +95,7 @@ class GenotypeColumns:
     #: names of the gene columns; a single column may hold several genes, separated by ``;``. Where empty, the columns
     #: ``gene_1, gene_2, …`` or ``genes``, or else those of the table of the training.
     names: Sequence[str] = ()
-    aliases: AliasTable = field(default_factory=AliasTable)  #: other names of genes
+    aliases: Vocabulary = field(default_factory=Vocabulary)  #: other names of genes
     unknown: str = UNKNOWN[0]  #: what is done about rows with genes that the cell graph lacks
     csv: CsvConfig = field(default_factory=CsvConfig)  #: the table that the model was trained on
     #: the covariates that the model sees and strains say. If there are any, a strain need not change a gene.
@@ -112,7 +112,7 @@ class GenotypeColumns:
 
         Those of the training are taken where none are asked for, if their file is here.
         """
-        config, aliased = trained.config, AliasTable()
+        config, aliased = trained.config, Vocabulary()
         csv = config.data.source.csv if config.data.source.name == "csv" else CsvConfig()
         try:
             if known := aliases or csv.aliases:

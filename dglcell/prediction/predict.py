@@ -313,7 +313,7 @@ class Ranking:
         merged = functools.reduce(
             lambda best, more: self.first(pa.concat_tables([best, more]).unify_dictionaries()), tables
         ).combine_chunks()
-        columns = [name for name in merged.column_names if name.startswith("gene_") and genes.others.standard]
+        columns = [name for name in merged.column_names if name.startswith("gene_") and genes.shown]
         for k, column in enumerate(columns):
             names = pa.array([genes.standard(gene) for gene in merged[column].to_pylist()], pa.string())
             merged = merged.add_column(len(columns) + k, column.replace("gene_", "name_"), names)

@@ -23,7 +23,7 @@ from dglcell.graph.model_files import SHIPPED, named_aliases, read_model
 from dglcell.graph.networks import SimilarityConfig, SimilaritySource, neighbourhoods, similar_genes
 from dglcell.graph.schema import gene_relation
 from dglcell.graph.tables import read_genome_table, read_vectors
-from dglcell.graph.vocabulary import AliasTable, Vocabulary
+from dglcell.graph.vocabulary import Vocabulary
 from tests.examples import examples
 
 # The relation between genes with similar neighbours, against the definition.
@@ -117,23 +117,21 @@ ECOLI = 'Location,Gene,Synonym,Product\n1..2,thrL,b0001,leader\n3..4,adhE,b1241,
 
 
 def test_a_name_is_meant_by_another_name_case_or_blanks() -> None:
-    others = AliasTable(
-        {"TFC3": ("YAL001C",), "Tfc3p": ("YAL001C",), "FUN": ("YAL001C", "YAL002W")}, {"YAL001C": "TFC3"}
-    )
-    genes = Vocabulary(("YAL001C", "YAL002W", "yal 3"), others)
+    aliases = {"TFC3": ("YAL001C",), "Tfc3p": ("YAL001C",), "FUN": ("YAL001C", "YAL002W")}
+    genes = Vocabulary(("YAL001C", "YAL002W", "yal 3"), aliases, {"YAL001C": "TFC3"})
     written = ["YAL001C", "yal001c", " TFC 3", "tfc3P", "YAL3", "FUN", "ADE2"]
     assert [genes.find(name) for name in written] == ["YAL001C"] * 4 + ["yal 3", "FUN", "ADE2"]
     assert (genes.standard("YAL001C"), genes.standard("YAL002W")) == ("TFC3", "")
 
     alike = Vocabulary(("abC", "aBc"))
     assert [alike.find(name) for name in ("abc", "abC")] == ["abc", "abC"], "genes that are spelled alike"
-    table = AliasTable({"ADH1": ("YOL086C",), "Adh1": ("YMR303C",)}, {"YOL086C": "ADH1"})
+    table = Vocabulary.of_aliases({"ADH1": ("YOL086C",), "Adh1": ("YMR303C",)}, {"YOL086C": "ADH1"})
     assert table.resolve(["adh1"], spelled=True) == (["YOL086C"], [])
     assert table.resolve(["adh1"]) == (["adh1"], [])
 
 
 def test_the_right_gene_is_suggested_or_none() -> None:
-    genes = Vocabulary(("b0002", "b0003", "b0114"), AliasTable({"thrA": ("b0002",), "aceE": ("b0114",)}))
+    genes = Vocabulary(("b0002", "b0003", "b0114"), {"thrA": ("b0002",), "aceE": ("b0114",)})
     assert genes.suggestion("thrAA") == " (close: thrA (b0002))"
     assert genes.suggestion("b00002") == " (close: b0002)"
     assert genes.suggestion("b0001") == ""
@@ -166,8 +164,8 @@ def test_a_genome_table_has_names_and_locus_tags(tmp_path: Path) -> None:
     file = tmp_path / "genes.csv"
     file.write_text(ECOLI)
     found = read_genome_table(file)
-    assert found.others.resolve(["thrL", "ADHE"], spelled=True) == (["b0001", "b1241"], [])
-    assert found.others.standard["b0001"] == "thrL"
+    assert found.resolve(["thrL", "ADHE"], spelled=True) == (["b0001", "b1241"], [])
+    assert found.standard("b0001") == "thrL"
 
 
 def test_the_file_of_the_catalogue_is_used_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,11 +179,11 @@ def test_the_file_of_the_catalogue_is_used_where_it_is(tmp_path: Path, monkeypat
     file.parent.mkdir()
     with gzip.open(file, "wt") as packed:
         packed.write(ECOLI)
-    named, provenance = add_names(genes, [AliasTable({"mine": ("b0001",)})], str(tmp_path))
+    named, provenance = add_names(genes, [Vocabulary.of_aliases({"mine": ("b0001",)})], str(tmp_path))
     assert [named.find(name) for name in ("thrL", "adhE", "mine")] == ["b0001", "b1241", "b0001"]
     assert (provenance["source"], len(provenance["sha256"])) == ("ecoli_names", 64)
     table, path = named_aliases("ecoli_names", str(tmp_path))
-    assert (table.resolve(["B0003"], table.targets, spelled=True)[0], path) == (["b0003"], file)
+    assert (table.resolve(["B0003"], spelled=True)[0], path) == (["b0003"], file)
 
 
 def test_a_table_of_strains_is_read_by_the_names_of_a_model(tmp_path: Path) -> None:
@@ -198,7 +196,7 @@ def test_a_table_of_strains_is_read_by_the_names_of_a_model(tmp_path: Path) -> N
     assert table.genotypes == [["b1241", "b0008"]]  # one strain, measured twice
     assert len(table.provenance.files) == 2
     assert named_aliases("textbook")[0].resolve(["adhE"])[0] == ["b1241"]
-    assert {gene.id for gene in read_model("textbook").genes} == set(named_aliases("textbook")[0].targets)
+    assert {gene.id for gene in read_model("textbook").genes} == set(named_aliases("textbook")[0])
 
 
 GENES = Vocabulary.of(["a", "b", "c", "d"])

@@ -18,7 +18,7 @@ from dglcell.graph.catalogue import NetworkConfig
 from dglcell.graph.cell import CellConfig
 from dglcell.graph.cell_graph import Edges
 from dglcell.graph.networks import network_edges, pairs_within_groups, read_network
-from dglcell.graph.vocabulary import AliasTable, Vocabulary
+from dglcell.graph.vocabulary import Vocabulary
 from dglcell.published.file import FILES
 from tests.examples import examples
 
@@ -42,12 +42,12 @@ GENES = Vocabulary.of(["YA", "YB", "YC", "YD"])
 
 
 def relations(
-    path: str, *, aliases: AliasTable | None = None, symmetrise: bool = True, self_loops: bool = False, **keys: Any
+    path: str, *, aliases: Vocabulary | None = None, symmetrise: bool = True, self_loops: bool = False, **keys: Any
 ) -> tuple[dict[str, Edges], dict[str, Any]]:
     config = NetworkConfig(path=path, **({"columns": ["a", "b"]} | keys))
     cell = CellConfig(networks={"net": config})
     cell.validate()
-    network = read_network("net", cell.tables()["net"], aliases or AliasTable(), GENES)
+    network = read_network("net", cell.tables()["net"], aliases or Vocabulary(), GENES)
     return network_edges(network, GENES, "cell.networks.net", symmetrise=symmetrise, self_loops=self_loops)
 
 
@@ -97,7 +97,7 @@ def test_separators_headers_and_columns(write: Write, name: str, text: str, keys
 
 
 def test_prefix_and_aliases(write: Write) -> None:
-    aliases = AliasTable({"abc1": ("YA",), "YB": ("YC",)})
+    aliases = Vocabulary.of_aliases({"abc1": ("YA",), "YB": ("YC",)})
     path = write("n.csv", "a,b\n4932.abc1,4932.YB\n")
     edges = relations(path, strip_prefix="4932.", aliases=aliases)[0]["net"]
     assert named(edges) == {("YA", "YB"), ("YB", "YA")}, "a name of the vocabulary stands for itself"
@@ -123,7 +123,7 @@ def test_channels_are_relations_of_what_exceeds_zero_or_the_threshold(write: Wri
 
 
 def test_unknown_and_ambiguous_names_are_counted_and_dropped(write: Write) -> None:
-    aliases = AliasTable({"twin": ("YA", "YB")})
+    aliases = Vocabulary.of_aliases({"twin": ("YA", "YB")})
     path = write("n.csv", "a,b\nYA,YB\nYA,nobody\ntwin,YB\nnobody,twin\n")
     edges, provenance = relations(path, unknown="drop", aliases=aliases)
     assert named(edges["net"]) == {("YA", "YB"), ("YB", "YA")}
@@ -174,7 +174,7 @@ def test_rows_are_chosen_by_what_they_hold(write: Write) -> None:
 
 def test_pairs_within_another_table_are_left_out(write: Write) -> None:
     path = write("n.csv", "a,b\nYA,YB\nAlpha,YC\nYC,YD\nYB,YD\n")
-    aliases = AliasTable({"Alpha": ("YA",)})
+    aliases = Vocabulary.of_aliases({"Alpha": ("YA",)})
     screen = write("screen.csv", "one,other,score\nYA,YB,0.5\nYC,YB,-1\n")
     edges, provenance = relations(path, aliases=aliases, not_within=screen, directed=True)
     assert named(edges["net"]) == {("YC", "YD"), ("YB", "YD")}
@@ -190,7 +190,7 @@ def test_a_part_of_a_table_does_not_say_which_genes_it_has(tmp_path: Path) -> No
     keys = {"columns": ["a", "b"], "not_within": whole.path}
     named = CellConfig(networks={"net": NetworkConfig(path=str(tmp_path / "n.csv"), **keys)}).tables()["net"]
     with pytest.raises(DataError, match=rf"{whole.path}' not found(.|\n)*data fetch {whole.path}"):
-        read_network("net", named, AliasTable(), GENES, str(tmp_path))
+        read_network("net", named, Vocabulary(), GENES, str(tmp_path))
 
 
 def test_quotes_can_be_characters_like_others(write: Write) -> None:

@@ -16,7 +16,7 @@ from dglcell.graph.catalogue import GENE_SETS, NetworkConfig
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.schema import gene_relation
 from dglcell.graph.tables import read_aliases, read_gene_list, read_genome_table, read_gff, read_sgd_features
-from dglcell.graph.vocabulary import AliasTable, Vocabulary, names_of_date
+from dglcell.graph.vocabulary import Vocabulary, names_of_date
 from tests.raw_files import GENES, standard_name, write_gene_sets
 
 # Vocabularies, aliases and the policy for names that do not map.
@@ -39,7 +39,7 @@ def test_unknown_names() -> None:
 
 
 def test_aliases_resolve_unless_ambiguous_or_already_known() -> None:
-    aliases = AliasTable({"TFC3": ("YAL001C",), "DUP1": ("YA", "YB"), "YAL002W": ("YX",)})
+    aliases = Vocabulary.of_aliases({"TFC3": ("YAL001C",), "DUP1": ("YA", "YB"), "YAL002W": ("YX",)})
     known = Vocabulary.of(["YAL001C", "YAL002W"])
     assert aliases.resolve(["TFC3", "DUP1", "YAL002W", "other"], known) == (
         ["YAL001C", "DUP1", "YAL002W", "other"],
@@ -59,8 +59,8 @@ def test_gene_list(write: Write) -> None:
 def test_aliases(write: Write, mark: str) -> None:
     rows = ["Strain,Orf,Common", "YA_sn1,YA,ABC1", "YA_sn2,YA,ABC1", "YB_sn3,YB,TWIN", "YC_sn4,YC,TWIN", "YD_sn5,YD,YD"]
     table = read_aliases(Path(write("aliases.tsv", "\n".join(rows).replace(",", mark))))
-    assert not {"YA", "YD", ""} & set(table.systematic)
-    assert table.systematic["YA_sn2"] == table.systematic["ABC1"] == ("YA",)
+    assert not {"YA", "YD", ""} & set(table.aliases)
+    assert table.aliases["YA_sn2"] == table.aliases["ABC1"] == ("YA",)
     assert table.resolve(["ABC1", "YA", "TWIN", "YD", "other"]) == (["YA", "YA", "TWIN", "YD", "other"], ["TWIN"])
 
 
@@ -112,30 +112,30 @@ def test_genes_are_the_open_reading_frames(genome: Vocabulary) -> None:
 
 def test_names_in_every_form_lead_to_systematic_names(genome: Vocabulary) -> None:
     for i, gene in enumerate(GENES):
-        assert genome.others.resolve([f"A{i}"]) == ([gene], [])
+        assert genome.resolve([f"A{i}"]) == ([gene], [])
         name = standard_name(gene, GENES)
         for form in (name, name.capitalize(), f"{name.capitalize()}p") if name else ():
-            assert genome.others.resolve([form]) == ([gene], [])
+            assert genome.resolve([form]) == ([gene], [])
 
 
 def test_a_standard_name_comes_before_an_alias_and_twins_are_ambiguous(genome: Vocabulary) -> None:
-    assert genome.others.systematic["ABC1"] == (GENES[1],), "the first gene has it among its aliases"
-    assert genome.others.resolve(["TWIN"]) == (["TWIN"], ["TWIN"])
-    assert "" not in genome.others.systematic
+    assert genome.aliases["ABC1"] == (GENES[1],), "the first gene has it among its aliases"
+    assert genome.resolve(["TWIN"]) == (["TWIN"], ["TWIN"])
+    assert "" not in genome.aliases
 
 
 def test_both_formats_say_the_same(tmp_path: Path) -> None:
     write_gene_sets(tmp_path, GENES)
     read = [READERS[name](tmp_path / GENE_SETS[name].file.path) for name in READERS]
     assert read[0] == read[1]
-    assert read[0].others == read[1].others
+    assert (read[0].aliases, read[0].shown) == (read[1].aliases, read[1].shown)
 
 
 def test_escaped_characters_and_packed_files(tmp_path: Path) -> None:
     path = tmp_path / "genome.gff.gz"
     line = "chrI\tSGD\tgene\t1\t9\t.\t+\t.\tID=YAL001C;Name=YAL001C;gene=TFC3;Alias=TFC3,FUN24%2C%205%27\n"
     path.write_bytes(gzip.compress(line.encode()))
-    assert read_gff(path).others.systematic["FUN24, 5'"] == ("YAL001C",)
+    assert read_gff(path).aliases["FUN24, 5'"] == ("YAL001C",)
 
 
 COLUMNS = "'file': which column holds the systematic names?"

@@ -13,7 +13,7 @@ import pytest
 
 from dglcell.data.sources.config import CsvConfig
 from dglcell.errors import DataError, GenotypeError
-from dglcell.graph.vocabulary import AliasTable
+from dglcell.graph.vocabulary import Vocabulary
 from dglcell.prediction.columns import GenotypeColumns
 from dglcell.prediction.predict import batches
 from dglcell.prediction.table import prediction_columns, write_table
@@ -111,7 +111,9 @@ SEEN: dict[str, tuple[str, ...]] = {"medium": ("glucose", "glycerol"), "temperat
 PLAIN, LEARNT = GenotypeColumns(), GenotypeColumns(learnt=True)
 TRAINED = GenotypeColumns(csv=CsvConfig(genes=["query", "array"], activities=["left", "left_2"]))
 SEEING = GenotypeColumns(csv=CsvConfig(covariates={"medium": "agar"}), seen=SEEN)
-ALIASED = GenotypeColumns(aliases=AliasTable({"adhE": ("b1241",), "b0008": ("b0114",), "two": ("b0114", "b0115")}))
+ALIASED = GenotypeColumns(
+    aliases=Vocabulary.of_aliases({"adhE": ("b1241",), "b0008": ("b0114",), "two": ("b0114", "b0115")})
+)
 PAIR = [["b0008", "b0114"], ["b0115"]]
 
 

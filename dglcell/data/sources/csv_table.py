@@ -39,7 +39,7 @@ from dglcell.data.table import (
 from dglcell.errors import DataError, listing
 from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.model_files import named_aliases
-from dglcell.graph.vocabulary import AliasTable, Vocabulary
+from dglcell.graph.vocabulary import Vocabulary
 
 
 def measure_csv(config: CsvConfig, raw: str | None = None) -> Strains:
@@ -60,19 +60,19 @@ class Measured(NamedTuple):
     issues: list[Issue]  #: everything that is wrong with them
 
 
-def measure_rows(rows: Rows, config: CsvConfig, provenance: Provenance, aliases: AliasTable | None = None) -> Strains:
+def measure_rows(rows: Rows, config: CsvConfig, provenance: Provenance, aliases: Vocabulary | None = None) -> Strains:
     """Turn the rows of a whole table into measurements, or raise one error with everything that is wrong.
 
     ``provenance`` is completed with counts, and ``aliases`` are other names of genes.
     """
-    found = find_measured(rows, config, aliases or AliasTable())
+    found = find_measured(rows, config, aliases or Vocabulary())
     if found.issues:
         raise IssuesError(rows, found.issues)
     counts = {**provenance.counts, **found.strains.provenance.counts}
     return found.strains.with_(provenance=replace(provenance, counts=counts))
 
 
-def find_measured(rows: Rows, config: CsvConfig, aliases: AliasTable, genes: Vocabulary | None = None) -> Measured:
+def find_measured(rows: Rows, config: CsvConfig, aliases: Vocabulary, genes: Vocabulary | None = None) -> Measured:
     """Read the rows that are measured, and everything that is wrong with them.
 
     ``genes`` are those of a cell graph, with their other names; those of ``aliases`` where None.
