@@ -127,7 +127,7 @@ DIMENSIONS, STEPS = 6, 2
 @cache
 def vectors(cell: str) -> tuple[list[str], NDArray[np.float64]]:
     """Return genes of a cell graph with networks, and a vector of each: half its own and half its neighbours'."""
-    graph = find_cell(Wanted(Path("own.yaml"), cell=cell))
+    graph, _ = find_cell(Wanted(Path("own.yaml"), Path("table.csv"), cell=cell))
     size, rng = len(graph.genes), np.random.default_rng(1)
     links = np.zeros((size, size), np.float32)
     for relation in graph.relations:

@@ -23,7 +23,6 @@ from dglcell.cli.arguments import (
     Add,
     argument,
     check_outputs,
-    either,
     keys_of,
     load,
     overrides,
@@ -55,10 +54,7 @@ _CONTROLS = "names in the place of a gene that stand for no deletion, as those o
 @verb(
     "init",
     argument("file", type=Path, metavar="NAME", help="name of the experiment; writes NAME.yaml"),
-    either(
-        argument("--table", type=Path, metavar="FILE", help="table (CSV, TSV, .xlsx, Parquet), a row a strain"),
-        argument("--screen", metavar="NAME", help="published screen, named as in `dglcell data list`"),
-    ),
+    argument("--table", type=Path, required=True, metavar="FILE", help="CSV, TSV, .xlsx or Parquet, a row a strain"),
     argument("--cell", default="yeast", help=_CELL),
     argument("--split", default="random", metavar="KIND", help="kind of split (default: random)"),
     argument("--model", metavar="NAME", help=_MODEL),
@@ -70,7 +66,7 @@ _CONTROLS = "names in the place of a gene that stand for no deletion, as those o
     _words("--na-values", "WORD", _ABSENT),
     _words("--ignore", "NAME", _CONTROLS),
     argument("--write-clean", type=Path, metavar="FILE", help="write a copy without faults, and read that"),
-    argument("--fetch", action="store_true", help="download missing files of the cell graph"),
+    argument("--fetch", action="store_true", help="download missing files of the cell graph, and names of its genes"),
     OVERWRITE,
     RAW,
 )
@@ -78,7 +74,7 @@ def init(options: argparse.Namespace) -> None:
     """Write the file of your own experiment.
 
       dglcell init mine --table strains.csv --cell textbook
-      dglcell init collins --screen collins2007 --split gene_disjoint
+      dglcell init mine --table strains.csv --split gene_disjoint
     The command reads the strains, compares them with the cell graph, chooses settings, and writes the reason for each
     above it. Columns of activities, media, covariates, alleles and guides are found by their names. Genes may have
     other names than systematic ones. All faults of the table are listed by line. With --write-clean FILE, a copy
@@ -89,8 +85,6 @@ def init(options: argparse.Namespace) -> None:
 
     file = options.file.with_name(options.file.name.removesuffix(".yaml") + ".yaml")
     check_outputs(options, file, options.write_clean)
-    if options.table is None and options.screen is None:
-        raise ConfigError("which strains?", expected="`--table FILE` or `--screen NAME`")
     given = {one.name: getattr(options, one.name) for one in fields(Wanted)}
     said = write_experiment(Wanted(**{**given, "file": file}))
     if not options.quiet:

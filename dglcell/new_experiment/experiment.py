@@ -1,4 +1,4 @@
-"""Write a user's first experiment for a table or a screen: choose its settings, each with its reason."""
+"""Write a user's first experiment for a table: choose its settings, each with its reason."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, count, listing
 from dglcell.files.atomic import atomic_file
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.schema import CATALYSES, gene_relation
-from dglcell.new_experiment.table import DERIVED, OTHER_CELL, Wanted, cell_keys, find_cell, read_own_table
+from dglcell.graph.schema import CATALYSES
+from dglcell.new_experiment.table import OTHER_CELL, Wanted, find_cell, read_own_table
 
 GROWTH, PAIRS = "hetero_cell", "set_operator"
 
@@ -50,24 +50,18 @@ HEAD = """\
 
 def write_experiment(wanted: Wanted) -> str:
     """Write the file of an experiment, and return what the user has to know about the strains and the settings."""
-    cell, content = find_cell(wanted), cell_keys(wanted.cell)
-    content = {"extends": content.pop("extends"), "experiment": {"name": wanted.file.stem}, **content}
-    if "cell" in content:
-        content["cell"]["derived"] = [name for name in DERIVED if gene_relation(name) in cell.relations]
-    own, source = None, SourceConfig(str(wanted.screen))
-    content["data"] = {"source": {"name": source.name}}
-    if wanted.table is not None:
-        own = read_own_table(wanted, cell)
-        cell, source = own.cell, SourceConfig("csv", csv=own.config)
-        content["data"] = {"source": {"name": "csv", "csv": _column_keys(own.config)}}
-        content["data"] |= {"unknown_genes": "drop"} if own.drops else {}
-    table = load_source(source, wanted.raw)
-    chosen = choose_settings(Facts.of(table, cell, own.activity_from if own else ()), wanted.split, wanted.model)
+    cell, keys = find_cell(wanted)
+    own = read_own_table(wanted, cell, keys.get("cell", {}).get("model"))
+    content = {"extends": keys.pop("extends"), "experiment": {"name": wanted.file.stem}, **keys}
+    content["data"] = {"source": {"name": "csv", "csv": _column_keys(own.config)}}
+    content["data"] |= {"unknown_genes": "drop"} if own.drops else {}
+    table = load_source(SourceConfig("csv", csv=own.config), wanted.raw)
+    chosen = choose_settings(Facts.of(table, cell, own.activity_from), wanted.split, wanted.model)
     content["extends"].append(BASES[chosen.model])
     for section, keys in chosen.keys.items():
         content[section] = {**content.get(section, {}), **keys}
     head = HEAD.format(
-        strains=wanted.table.name if wanted.table else wanted.screen,
+        strains=wanted.table.name,
         cell=wanted.cell,
         file=wanted.file,
         models=_comment(f"{chosen.sentence}."),
@@ -76,7 +70,7 @@ def write_experiment(wanted: Wanted) -> str:
     with atomic_file(wanted.file) as partial:
         partial.write_text(head + with_reasons(content, chosen.reasons), encoding="utf-8")
         config = load_config(partial, [f"paths.raw={wanted.raw}"] if wanted.raw else [])
-    return "\n".join([*_about_strains(config, table, cell), str(chosen), *(own.notes if own else [])])
+    return "\n".join([*_about_strains(config, table, cell), str(chosen), *own.notes])
 
 
 def _column_keys(config: CsvConfig) -> dict[str, Any]:

@@ -58,8 +58,7 @@ class Wanted:
     """Hold the options of `dglcell init`, by their names."""
 
     file: Path  #: to be written
-    table: Path | None = None  #: of strains; None for a screen
-    screen: str | None = None  #: a source that `dglcell data list` names; None for a table
+    table: Path  #: of strains
     cell: str = "yeast"  #: a metabolic model, or a key of `CELLS`
     split: str = "random"
     model: str | None = None  #: a key of `BASES`; chosen where None
@@ -76,51 +75,51 @@ class Wanted:
     command: str = "dglcell init …"  #: which messages tell the user to repeat
 
 
-def cell_keys(name: str) -> dict[str, Any]:
-    """Return the keys of an experiment's file that give its cell graph."""
-    meant = CELLS.get(name, name)
-    packaged = [path.stem for path in (PACKAGED / "cells").glob("*.yaml")]
-    if meant in packaged:
-        return {"extends": ["base.yaml", f"cells/{meant}.yaml"]}
-    if meant not in {*SHIPPED, *MODELS} and "/" not in meant and not Path(meant).suffix:
-        close = did_you_mean(name, [*CELLS, *SHIPPED, *MODELS, *packaged])
-        raise ConfigError(f"no cell graph is called '{name}'", expected=EXPECTED, do=close)
-    return {"extends": ["base.yaml"], "cell": {"model": meant, "derived": DERIVED}}
+def find_cell(wanted: Wanted) -> tuple[CellGraph, dict[str, Any]]:
+    """Build the cell graph, and return it with the keys that an experiment's file has for it.
 
-
-def find_cell(wanted: Wanted) -> CellGraph:
-    """Build the cell graph; files that it and a screen need are downloaded, if the user asks for it.
-
-    Files that only have names of genes are not downloaded here, but by `_with_catalogue`.
+    Missing files are downloaded if the user asks for it, also those that only have names of genes.
     """
-    keys, config = cell_keys(wanted.cell), Config()
-    if "cell" in keys:
-        config.cell.model, config.cell.derived = keys["cell"]["model"], DERIVED
-    else:
+    meant, config = CELLS.get(wanted.cell, wanted.cell), Config()
+    packaged, keys = {path.stem for path in (PACKAGED / "cells").glob("*.yaml")}, {"extends": ["base.yaml"]}
+    if meant in packaged:
+        keys["extends"].append(f"cells/{meant}.yaml")
         config = load_config(PACKAGED / keys["extends"][-1])
-    config.paths.raw = wanted.raw or config.paths.raw
-    config.data.source.name = wanted.screen or "csv"
-    missing = [file for file in needs(config) if file.downloads and not file.is_here(raw_folder(wanted.raw))]
+    elif meant not in {*SHIPPED, *MODELS} and "/" not in meant and not Path(meant).suffix:
+        close = did_you_mean(wanted.cell, [*CELLS, *SHIPPED, *MODELS, *packaged])
+        raise ConfigError(f"no cell graph is called '{wanted.cell}'", expected=EXPECTED, do=close)
+    else:
+        config.cell.model = meant
+    config.paths.raw, config.data.source.name = wanted.raw or config.paths.raw, "csv"
     only_names = {source.file.path for source in GENE_SETS.values() if source.names}
-    if any(file.path not in only_names for file in missing):
-        _download(missing, f"`{wanted.screen or wanted.cell}` needs files that are not here", wanted)
+    needed = [file for file in needs(config) if file.downloads]
+    if any(file.path not in only_names and not file.is_here(raw_folder(wanted.raw)) for file in needed):
+        _download(needed, f"`{wanted.cell}` needs files that are not here", wanted)
     try:
-        if "cell" in keys:
-            metabolism = Metabolism.read(str(config.cell.model), config.paths.raw)
+        if meant not in packaged:
+            metabolism = Metabolism.read(meant, config.paths.raw)
             config.cell.derived = [one for one in DERIVED if derived_edges(one, metabolism).size]
             if empty := [one for one in DERIVED if one not in config.cell.derived]:
                 said = "the model has no pairs of genes for these relations, which are left out: %s"
                 log.warning(said, listing(empty))
-        return build_cell(config.cell, config.paths.raw)
+            keys["cell"] = {"model": meant, "derived": config.cell.derived}
+        cell = build_cell(config.cell, config.paths.raw)
     except (DataError, GraphError) as error:
         if Path(wanted.cell).suffix and not Path(wanted.cell).exists():
             what = f"the file of the metabolic model '{wanted.cell}' is not there"
             raise ConfigError(what, expected=EXPECTED) from error
         raise
+    if not wanted.fetch or not (files := _files_of_names(cell, wanted)):
+        return cell, keys
+    _download(files, f"`{wanted.cell}` has other names of genes", wanted)
+    return cell.with_genes(add_names(cell.genes, [cell.genes], wanted.raw)[0]), keys
 
 
-def _download(missing: Sequence[PublishedFile], why: str, wanted: Wanted) -> None:
-    offer, folder = format_offer(missing), raw_folder(wanted.raw)
+def _download(files: Sequence[PublishedFile], why: str, wanted: Wanted) -> None:
+    """Download those of some files that are not here, or refuse to go on without them."""
+    folder = raw_folder(wanted.raw)
+    missing = [file for file in files if not file.is_here(folder)]
+    offer = format_offer(missing)
     if not wanted.fetch:
         expected = f"them in '{folder}', or in the folder of `--raw`"
         do = f"`{wanted.command} --fetch` downloads them and goes on"
@@ -133,44 +132,25 @@ def _download(missing: Sequence[PublishedFile], why: str, wanted: Wanted) -> Non
 # Other names of genes.
 
 
-def _names_not_here(cell: CellGraph, wanted: Wanted) -> tuple[str, PublishedFile] | None:
-    """Return the gene set of the catalogue that names genes like these, and its file; None where it is here."""
+def _files_of_names(cell: CellGraph, wanted: Wanted) -> list[PublishedFile]:
+    """Return the file of the catalogue that names genes like these, if it is not here."""
     listed = names_of_genes(cell.genes)
-    if listed is None:
-        return None
-    file = GENE_SETS[listed].file.whole
-    return None if file.is_here(raw_folder(wanted.raw)) else (listed, file)
+    files = [] if listed is None else [GENE_SETS[listed].file.whole]
+    return [file for file in files if not file.is_here(raw_folder(wanted.raw))]
 
 
 def _names_to_fetch(cell: CellGraph, wanted: Wanted) -> list[str]:
     """Return advice on how to download the catalogue's names, where they are not here."""
-    lacking = _names_not_here(cell, wanted)
-    if lacking is None:
-        return []
-    return [f"`{wanted.command} --fetch` downloads other names of genes ({format_offer([lacking[1]])})"]
+    files = _files_of_names(cell, wanted)
+    return [f"`{wanted.command} --fetch` downloads other names of genes ({format_offer(files)})"] if files else []
 
 
-def _with_catalogue(cell: CellGraph, unknown: Sequence[str], wanted: Wanted) -> tuple[CellGraph, Vocabulary]:
-    """Return the cell graph with the names of the catalogue, which are downloaded if asked for, and these names.
-
-    Genes that the catalogue knows and the cell graph lacks are no mistakes.
-    """
-    if wanted.fetch and (lacking := _names_not_here(cell, wanted)) is not None:
-        why = f"{count(len(unknown), 'name')} ({listing(unknown, 3)}) may be known to `{lacking[0]}`"
-        _download([lacking[1]], why, wanted)
-        cell = cell.with_genes(add_names(cell.genes, [cell.genes], wanted.raw)[0])
-    with suppress(DataError):
-        return cell, named_aliases(names_of_genes(cell.genes), wanted.raw)[0]
-    return cell, Vocabulary()
-
-
-def _choose_aliases(other: dict[str, str], wanted: Wanted) -> str | None:
+def _choose_aliases(other: dict[str, str], model: str | None, wanted: Wanted) -> str | None:
     """Choose the gene set of the catalogue, or the metabolic model, with most of the names that are not systematic."""
     best, most = None, 0
-    for name in filter(None, (names_of_genes(other.values()), cell_keys(wanted.cell).get("cell", {}).get("model"))):
+    for name in filter(None, (names_of_genes(other.values()), model)):
         with suppress(DataError, GraphError):
-            table = named_aliases(name, wanted.raw)[0]
-            found, _ = table.resolve(list(other), spelled=True)
+            found, _ = named_aliases(name, wanted.raw)[0].resolve(list(other), spelled=True)
             known = sum(gene == meant for gene, meant in zip(found, other.values(), strict=True))
             best, most = (name, known) if known > most else (best, most)
     return best
@@ -191,22 +171,26 @@ class OwnTable(NamedTuple):
     """Describe a table without faults as an experiment reads it."""
 
     config: CsvConfig  #: what its columns hold
-    cell: CellGraph  #: with the names that the table uses
     drops: bool  #: strains have genes that the cell graph lacks
     notes: list[str]  #: what the user has to know
     activity_from: list[str]  #: covariates that what is left of genes is learned from
 
 
-def read_own_table(wanted: Wanted, cell: CellGraph) -> OwnTable:
-    """Read a table, find its columns and the names of its genes, and refuse faults or leave them out."""
+def read_own_table(wanted: Wanted, cell: CellGraph, model: str | None) -> OwnTable:
+    """Read a table, find its columns and the names of its genes, and refuse faults or leave them out.
+
+    ``model`` is the metabolic model that the experiment names.
+    """
     path = find_raw(str(wanted.table), wanted.raw)
     rows = read_rows(path)
     config, notes = find_columns(rows, wanted, cell.genes)
     aliases = named_aliases(wanted.aliases, wanted.raw)[0]
     found = find_measured(rows, config, aliases, cell.genes)
-    if wanted.aliases is None and (unknown := found.changes.unknown(cell.genes)):
-        cell, aliases = _with_catalogue(cell, unknown, wanted)
-        found = find_measured(rows, config, aliases, cell.genes)
+    if wanted.aliases is None and found.changes.unknown(cell.genes):
+        # Genes that the catalogue knows and the cell graph lacks are no mistakes.
+        with suppress(DataError):  # its file is not here
+            aliases = named_aliases(names_of_genes(cell.genes), wanted.raw)[0]
+            found = find_measured(rows, config, aliases, cell.genes)
     unknown = found.changes.unknown(cell.genes)
     if unknown and len(unknown) == len(found.changes.meant):
         do = way_out(unknown, cell.genes) or "; ".join([*_names_to_fetch(cell, wanted), OTHER_CELL])
@@ -225,7 +209,7 @@ def read_own_table(wanted: Wanted, cell: CellGraph) -> OwnTable:
         found = find_measured(rows, config, aliases, cell.genes)
     lacking = len(rows) - len(found.rows)
     other = {text: gene for text, gene in found.changes.meant.items() if gene in cell.genes and text != gene}
-    chosen = wanted.aliases or (_choose_aliases(other, wanted) if other else None)
+    chosen = wanted.aliases or (_choose_aliases(other, model, wanted) if other else None)
     config = replace(config, missing="drop" if lacking else "refuse", aliases=chosen)
     if chosen is not None:
         are = "is no systematic one" if len(other) == 1 else "are not systematic"
@@ -234,7 +218,7 @@ def read_own_table(wanted: Wanted, cell: CellGraph) -> OwnTable:
     learned = [MISMATCH] if config.guides else list(filter(ALLELES.fullmatch, config.covariates))
     notes += _notes(found, config, lacking)
     drops = bool(found.changes.unknown(cell.genes))
-    return OwnTable(config, cell, drops, notes, learned if found.changes.left is None else [])
+    return OwnTable(config, drops, notes, learned if found.changes.left is None else [])
 
 
 # Columns with such names hold what these names say.
@@ -415,7 +399,6 @@ def _advice(
     read = {name: read_numbers(rows.frame[name], config.decimal, config.na_values) for name in config.phenotypes}
     if words := [name for name, (x, gone) in read.items() if not gone.all() and np.isnan(x[~gone]).all()]:
         return [*advice, *(_about_words(rows, name) for name in words)]
-    assert wanted.table is not None
     stem = wanted.table.name.removesuffix(".gz").rpartition(".")[0] or wanted.table.name
     copied = f"{wanted.command} --write-clean {shlex.quote(str(wanted.table.with_name(f'{stem}.clean.csv')))}"
     advice += [] if config.genes else [ALL_WILD_TYPE]

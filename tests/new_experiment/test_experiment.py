@@ -79,8 +79,6 @@ def test_the_verb_writes_it(table: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["init", "my exp.v2", *words]) == 0
     assert "my exp.v2.yaml is written. Train with `dglcell train 'my exp.v2.yaml'`." in capsys.readouterr().out
     assert main(["config", "validate", "my exp.v2.yaml"]) == 0
-    assert main(["init", "other"]) == 2
-    assert "`--table FILE` or `--screen NAME`" in capsys.readouterr().err
     assert main(["init", "mine", *words, "--model", "set_operator"]) == 0
     assert "# as `--model` says\nextends:\n- base.yaml\n- bases/pairs.yaml\n" in Path("mine.yaml").read_text()
     assert main(["init", "mine", *words, "--model", "dango", "--overwrite"]) == 2
