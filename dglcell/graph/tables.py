@@ -179,18 +179,22 @@ def _numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
         raise _unreadable(path, error) from error
 
 
+def read_list(path: Path) -> dict[int, str]:
+    """Read a list of names from a text file, plain or ``.gz``, one a line: line → name; ``#`` begins a comment."""
+    lines = {number: line.partition("#")[0].strip() for number, line in _numbered_lines(path)}
+    return {number: name for number, name in lines.items() if name}
+
+
 def read_gene_list(path: Path) -> Vocabulary:
-    """Read genes from a text file, plain or ``.gz``, with one name per line; what follows a ``#`` is skipped."""
-    names = []
-    for number, line in list(_numbered_lines(path)):  # a file that is cut off is no list
-        words = line.split("#")[0].split()
-        if len(words) > 1:
+    """Read the genes of a cell graph from a list of names."""
+    names = read_list(path)
+    for number, name in names.items():
+        if len(name.split()) > 1:
             what, do = f"gene list '{path.name}', line {number}: more than one name", "keep only the column of"
-            raise GraphError(what, got=f"'{line}'", expected="one name per line", do=f"{do} systematic names")
-        names += words
+            raise GraphError(what, got=f"'{name}'", expected="one name per line", do=f"{do} systematic names")
     if not names:
         raise GraphError(f"gene list '{path.name}' holds no names", expected="one name per line")
-    return Vocabulary.of(names)
+    return Vocabulary.of(names.values())
 
 
 def read_column(path: Path, column: str) -> frozenset[str]:

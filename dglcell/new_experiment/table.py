@@ -81,7 +81,8 @@ def find_cell(wanted: Wanted) -> tuple[CellGraph, dict[str, Any]]:
     Missing files are downloaded if the user asks for it, also those that only have names of genes.
     """
     meant, config = CELLS.get(wanted.cell, wanted.cell), Config()
-    packaged, keys = {path.stem for path in (PACKAGED / "cells").glob("*.yaml")}, {"extends": ["base.yaml"]}
+    packaged = {path.stem for path in (PACKAGED / "cells").glob("*.yaml")}
+    keys: dict[str, Any] = {"extends": ["base.yaml"]}
     if meant in packaged:
         keys["extends"].append(f"cells/{meant}.yaml")
         config = load_config(PACKAGED / keys["extends"][-1])
@@ -255,6 +256,8 @@ def find_columns(rows: Rows, wanted: Wanted, genes: Vocabulary) -> tuple[CsvConf
     of_genes = list(wanted.genes) or _gene_columns(rows, genes)
     activities = _activity_columns(rows, of_genes) if wanted.activities is None else list(wanted.activities)
     guides = _guide_columns(rows) if wanted.covariates is None and of_genes else []
+    no_sites = [f"no column names the sites of guides, so no covariate: {guides[0]}"] if len(guides) == 1 else []
+    guides = [] if no_sites else guides
     taken = [*of_genes, *activities, *guides]
     covariates, constant = list(wanted.covariates or ()), list[str]()
     if wanted.covariates is None:
@@ -266,7 +269,7 @@ def find_columns(rows: Rows, wanted: Wanted, genes: Vocabulary) -> tuple[CsvConf
     if not of_genes and not covariates:
         raise _which(rows, "genes", "gene_1, gene_2, … or genes")
     phenotypes, decimal, left = _phenotype_columns(rows, wanted, [*taken, *covariates, *constant])
-    notes = [] if of_genes else [ALL_WILD_TYPE]
+    notes = [*no_sites, *([] if of_genes else [ALL_WILD_TYPE])]
     notes += [f"the same in all rows, so no covariate: {listing(constant)}"] if constant else []
     notes += left
     if len(phenotypes) > 1 and not wanted.phenotypes:
@@ -280,7 +283,7 @@ def find_columns(rows: Rows, wanted: Wanted, genes: Vocabulary) -> tuple[CsvConf
         missing="drop",
         activities=activities,
         covariates={MEDIUM if name == medium else name: name for name in covariates},
-        guides=GuideConfig(guides[0], [*of_genes, *guides[1:]], places_by_sequence=len(guides) < 2) if guides else None,
+        guides=GuideConfig(guides[0], [*of_genes, *guides[1:]]) if guides else None,
         ignore_genes=list(wanted.ignore),
     )
     return replace(config, na_values=list(wanted.na_values)) if wanted.na_values else config, notes
@@ -325,7 +328,7 @@ def _guide_columns(rows: Rows) -> list[str]:
     for name in filter(SEQUENCE.fullmatch, rows.frame.columns):
         cells = {*rows.frame[name].str.strip().str.upper()} - {""}
         if len({*map(len, cells)}) == 1 and len(min(cells)) >= SHORTEST_GUIDE and not set("".join(cells)) - set(BASES):
-            return [name, *[site for site in rows.frame.columns if SITE.fullmatch(site) and site != name]]
+            return [name, *filter(SITE.fullmatch, rows.frame.columns)]
     return []
 
 

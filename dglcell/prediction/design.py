@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from dglcell.data.strains import Strains
 from dglcell.data.table import activity_of, sets_at
 from dglcell.errors import GenotypeError, listing
-from dglcell.files.atomic import CONTROL, canonical_hash, named
+from dglcell.files.atomic import canonical_hash, named
 from dglcell.graph.model_files import is_no_gene
+from dglcell.graph.tables import read_list
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.prediction import KINDS
 from dglcell.prediction.columns import Completion, added_column
@@ -141,18 +142,11 @@ def every_gene(vocabulary: Vocabulary) -> list[int]:
 
 
 def read_genes(path: Path, vocabulary: Vocabulary) -> list[int]:
-    """Read gene names, one a line, and return their indices in order; blank lines and text after ``#`` are left out."""
-    where, form = f"gene list '{path}'", "a text file, one gene name a line"
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise GenotypeError(f"{where} not found", expected=form) from error
-    except UnicodeDecodeError as error:
-        raise GenotypeError(f"{where} is not a text file", got=error, expected=f"{form}, in UTF-8") from error
-    names = [name for line in lines if (name := line.partition("#")[0].strip())]
-    if strange := [name for name in names if CONTROL.search(name)]:
-        raise GenotypeError(f"{where}: a name has a control character", got=ascii(strange[0]), expected=form)
-    names = [vocabulary.find(name) for name in names]
+    """Read a list of genes, and return their indices in order."""
+    where = f"gene list '{path}'"
+    if not path.is_file():
+        raise GenotypeError(f"{where} not found", expected="a text file, one gene name a line")
+    names = [vocabulary.find(name) for name in read_list(path).values()]
     unknown = [name for name in dict.fromkeys(names) if name not in vocabulary]
     if unknown:
         raise GenotypeError(

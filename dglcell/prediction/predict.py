@@ -320,9 +320,8 @@ class Ranking:
         yield merged
 
 
-PART_STRAINS = 2**18
-PART_SECONDS = 300.0
-"""Seconds that a part takes, approximately, which is what a slow model loses when it is stopped."""
+PART_STRAINS = 2**17
+"""Strains of a part at most, which is what is lost when a process is stopped."""
 
 
 def predict_design(
@@ -376,8 +375,8 @@ def predict_design(
         table = pa.table(design.columns(strains) | {PREDICTED_BY: by} | predict(strains))
         return table if ranking is None else ranking.first(table)
 
-    choose = functools.partial(_rows_of_a_part, make, total, batch_size, ranks)
-    size = choose() if output.suffix else rows_of_parts(output, about, choose)
+    size = max(1, min(PART_STRAINS, total // ranks.size))
+    size = size if output.suffix else rows_of_parts(output, about, size)
     parts = -(-total // size)
     mine = range(parts) if output.suffix else range(ranks.rank, parts, ranks.size)
     left = [*mine] if output.suffix else missing_parts(output, mine)
@@ -416,13 +415,3 @@ def _describe(members: Sequence[Trained], intervals: Intervals | None) -> dict[s
         "predicted_by": [predicted_by([member]) for member in members],
         **({} if intervals is None else {"interval": intervals.coverage}),
     }
-
-
-def _rows_of_a_part(make: Callable[[int, int], Any], total: int, batch_size: int, ranks: Ranks) -> int:
-    most = max(1, min(PART_STRAINS, total // ranks.size))
-    if most <= batch_size:
-        return most
-    make(0, batch_size)  # The first prediction compiles and fills caches.
-    began = time.perf_counter()
-    make(0, batch_size)
-    return min(most, max(1, int(PART_SECONDS / (time.perf_counter() - began))) * batch_size)

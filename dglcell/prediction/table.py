@@ -6,8 +6,8 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -25,7 +25,7 @@ from dglcell.files.atomic import (
     six_digits,
     write_json,
 )
-from dglcell.files.untrusted import read_json
+from dglcell.files.untrusted import UnreadableError, check_fields, read_json
 from dglcell.training.checkpoint import Trained
 from dglcell.uncertainty import predicted_column, spread_column
 
@@ -84,8 +84,8 @@ def write_table(path: Path | None, frame: pd.DataFrame) -> None:
 ROWS = "rows_of_a_part"
 
 
-def rows_of_parts(folder: Path, about: Mapping[str, Any], choose: Callable[[], int]) -> int:
-    """Return how many rows each part of a folder has; where there is none yet it is made, and ``choose`` says how many.
+def rows_of_parts(folder: Path, about: Mapping[str, Any], size: int) -> int:
+    """Return how many rows each part of a folder has: ``size`` of one that is made now, since there was none.
 
     A part appears whole or not at all. Its number says which rows it has, so any number of processes may write parts,
     and a command that was stopped goes on with those that are missing. ``about`` says what the predictions are of; the
@@ -98,15 +98,13 @@ def rows_of_parts(folder: Path, about: Mapping[str, Any], choose: Callable[[], i
             if any(not path.name.startswith(".") for path in folder.iterdir()):
                 what = f"'{folder}' is in the way: it holds no {record.name}"
                 raise DataError(what, do="remove it, or choose another output")
-            write_json(record, {**about, ROWS: choose()})
-    try:
-        found = read_json(record)
-    except ValueError:
-        found = {}
-    found = found if isinstance(found, dict) else {}
-    rows = found.get(ROWS)
+            write_json(record, {**about, ROWS: size})
+    found: dict[str, Any] = {}
+    with suppress(UnreadableError):
+        check_fields(content := read_json(record), {"": dict[str, Any]})
+        found = content
     differ = [key for key, value in about.items() if found.get(key) != value]
-    if isinstance(rows, int) and rows > 0 and not differ:
+    if isinstance(rows := found.get(ROWS), int) and rows > 0 and not differ:
         return rows
     differ = differ or [ROWS]
     what = f"'{folder}' holds parts of other predictions: {', '.join(differ)} differ"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from dglcell.config.read import load_config
 from dglcell.data.sources import load_source
+from dglcell.data.sources.config import GuideConfig
 from dglcell.errors import DataError
 from dglcell.new_experiment.experiment import write_experiment
 from dglcell.new_experiment.table import Wanted
@@ -65,6 +67,10 @@ MEASURED = f"gene,growth,{','.join(BESIDE)}\n" + "\n".join(
 CONTROLS = "gene_1,gene_2,score\n" + "".join(
     f"{gene},ctrl,{number / 10}\n" for number, gene in enumerate(["b0008", "b0114", "b0115", "b0116", "b0118"])
 )
+GUIDES = "gene,site,guide,growth\n" + "".join(
+    f"{gene},a,{'ACGT' * 3}{end},0.{number}\n"
+    for number, (gene, end) in enumerate(itertools.product(["b0008", "b0114"], ["AAA", "AAC", "AAG"]), 2)
+)
 MEDIA = "medium,dose,growth\n" + "\n".join(f"{medium},{dose},{0.1 * dose}" for medium in "abc" for dose in (1, 2, 3))
 
 
@@ -102,6 +108,18 @@ MEDIA = "medium,dose,growth\n" + "\n".join(f"{medium},{dose},{0.1 * dose}" for m
             {},
             "",
             {"genes": ["b_number"]},  # found by what they hold
+        ),
+        (
+            GUIDES,
+            {},
+            "mismatches  where guides do not match, 15 positions",
+            {"guides": GuideConfig("guide", ["gene", "site"])},
+        ),
+        (
+            GUIDES.replace("site", "note"),
+            {},
+            "no column names the sites of guides, so no covariate: guide",
+            {"guides": None},
         ),
         (MEDIA, {"split": "covariate"}, "no column of genes was found, so all rows are the wild type", {"genes": []}),
         (

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.data.strains import Strains
-from dglcell.errors import GenotypeError
+from dglcell.errors import GenotypeError, GraphError
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.prediction.columns import GenotypeColumns
@@ -183,7 +183,6 @@ def test_a_list_of_genes_keeps_its_order(tmp_path: Path) -> None:
     [
         (b"YAL001C\nYAL001W\nnope\nnope\n", ": the model does not know 2 of 4 genes\n  got:      YAL001W (close"),
         (b"YAL001C\nYBR020W\nYAL001C\n", ": genes are listed twice\n  got:      YAL001C\n  do:       list each once"),
-        (b"\xff\xfe", " is not a text file\n  got:      'utf-8' codec"),
         (None, " not found\n  expected: a text file, one gene name a line"),
     ],
 )
@@ -194,3 +193,14 @@ def test_unusable_lists_are_refused(tmp_path: Path, text: bytes | None, message:
     with pytest.raises(GenotypeError) as error:
         read_genes(path, NAMES)
     assert f"gene list '{path}'{message}" in str(error.value)
+
+
+def test_lists_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "genes.txt"
+    for content, message in (
+        (b"\xff", "cannot be read to its end\n.*utf-8"),
+        (b"a\x07b\n", "line 1: a control character"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(GraphError, match=f"'genes.txt'.*{message}"):
+            read_genes(path, NAMES)

@@ -32,10 +32,6 @@ class GuideConfig:
     #: column of numbers that say how far from the start of the gene this is, which becomes the covariate ``distance``;
     #: none if empty. Cells of guides that bind no gene are empty.
     distance: str = ""
-    #: whether the columns of ``site`` leave open which place a guide binds. Guides that differ at up to a quarter of
-    #: their positions then bind one place, and each place is a site of its own. In a table to predict, a guide binds a
-    #: place of the training that it matches at half of its positions or more.
-    places_by_sequence: bool = False
 
     @property
     def columns(self) -> list[str]:

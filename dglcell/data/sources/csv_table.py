@@ -195,10 +195,6 @@ BASES = "ACGT"
 
 NO_SITE = "none"
 
-FEW, HALF = 0.25, 0.5
-"""Shares of the positions at which guides of one place differ from the next, and from a place that is known; sequences
-by chance differ at three quarters."""
-
 
 def guide_covariates(config: GuideConfig, rows: Rows, known: Sequence[str] = ()) -> dict[str, NDArray[np.generic]]:
     """Return the covariates of strains with CRISPRi guides.
@@ -222,56 +218,19 @@ def guide_covariates(config: GuideConfig, rows: Rows, known: Sequence[str] = ())
     (length,) = lengths
     bases = np.array([[BASES.index(base) for base in s] if s else [-1] * length for s in upper], dtype=np.int64)
     names, site = np.unique(np.asarray(sites, dtype=str), return_inverse=True)
-    references: dict[str, list[list[int]]] = {}
-    for name, _, sequence in (one.rpartition(" ") for one in known if one != NO_SITE):
-        if len(sequence) == length:
-            references.setdefault(name, []).append([BASES.index(base) for base in sequence])
-    matching = np.zeros_like(bases)
+    references = {name: sequence for name, _, sequence in (one.rpartition(" ") for one in reversed(known))}
+    shown, matching = [], np.zeros_like(bases)
     for number, name in enumerate(names.tolist()):
-        here = np.flatnonzero(site == number)
-        there = np.array(references.get(name, []), dtype=np.int64).reshape(-1, length)
-        matching[here] = _places(bases[here], there, config.places_by_sequence and name != NO_SITE)
+        sequence = references.get(name, "")
+        if len(sequence) != length:  # the most frequent base at each position, the first in the alphabet of equal ones
+            times = np.stack([(bases[site == number] == base).sum(axis=0) for base in range(len(BASES))])
+            sequence = "".join(BASES[base] for base in times.argmax(axis=0))
+        matching[site == number] = [BASES.index(base) for base in sequence]
+        shown.append(name if name == NO_SITE else f"{name} {sequence}")
     mismatch = (bases != matching) & (bases >= 0)
     columns = {f"{MISMATCH}_{length - i}": mismatch[:, i].astype(np.float32) for i in range(length)}
-    places, place = np.unique(np.column_stack([site, matching]), axis=0, return_inverse=True)
-    shown = [
-        NO_SITE if names[number] == NO_SITE else f"{names[number]} {''.join(BASES[i] for i in sequence)}"
-        for number, *sequence in places.tolist()
-    ]
     columns |= {DISTANCE: _distances(config, rows)} if config.distance else {}
-    return {SITE: np.array(shown)[place.reshape(-1)], **columns}
-
-
-def _places(bases_NL: NDArray[np.int64], known_KL: NDArray[np.int64], apart: bool) -> NDArray[np.int64]:
-    """Return the sequences of the places that the guides of a site bind, [N, L].
-
-    Where there is one place, it has the most frequent bases. Otherwise (``apart``) guides that differ at a few
-    positions bind one place, and so do those between which there is a series of such guides. It is the known one, of
-    ``known_KL``, that a guide of them matches best, if that is at half of the positions or more, and else one with
-    their most frequent bases. Numbers of bases are −1 where there is no guide.
-    """
-    found_NL = np.repeat(known_KL[:1] if len(known_KL) else _most_frequent(bases_NL), len(bases_NL), axis=0)
-    rows = np.flatnonzero(bases_NL[:, 0] >= 0)
-    if not apart or not len(rows):
-        return found_NL
-    from scipy.sparse.csgraph import connected_components
-    from scipy.spatial.distance import cdist
-
-    known = len(known_KL)
-    guides = np.concatenate([known_KL, bases_NL[rows]])
-    differ = cdist(guides, guides, "hamming")
-    places = connected_components(differ <= FEW, directed=False)[1][known:]
-    for place in np.unique(places):
-        members = np.flatnonzero(places == place)
-        nearest = differ[known + members, :known].min(axis=0)
-        near = nearest.min(initial=1) <= HALF
-        found_NL[rows[members]] = known_KL[nearest.argmin()] if near else _most_frequent(guides[known + members])
-    return found_NL
-
-
-def _most_frequent(bases_NL: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the most frequent base at each position, [1, L]; the first in alphabetical order of equal ones."""
-    return np.stack([(bases_NL == base).sum(axis=0) for base in range(len(BASES))]).argmax(axis=0)[None]
+    return {SITE: np.array(shown)[site], **columns}
 
 
 def _distances(config: GuideConfig, rows: Rows) -> NDArray[np.generic]:
