@@ -30,7 +30,6 @@ from dglcell.prediction import EFFECT, KINDS, PRECISIONS, RANKINGS, UNKNOWN
 if TYPE_CHECKING:
     from dglcell.api import Predictor
     from dglcell.data.strains import Strains
-    from dglcell.graph.vocabulary import Vocabulary
     from dglcell.machine import Ranks
     from dglcell.prediction.predict import Intervals
 
@@ -334,23 +333,7 @@ def _strains(options: argparse.Namespace, table: Path | None, predictor: Predict
     genes = predictor.cell.genes
     given: Path | pd.DataFrame | None = table
     if given is None:
-        genes_of = [";".join(genes_in(text, genes)) for text in options.strains]
+        genes_of = [re.sub(r",?\s+", ";", text.strip()) for text in options.strains]  # names may have commas: ade5,7
         given = pd.DataFrame({"genes": genes_of}, index=options.strains)  # which messages name
     how = GenotypeColumns.of(predictor.members[0], options.columns, options.aliases)
     return how.read(given, genes, dict(options.covariate)).strains
-
-
-def genes_in(text: str, genes: Vocabulary) -> list[str]:
-    """Return the genes of a strain, between which are blanks, semicolons or commas; a known name may have commas."""
-    from dglcell.data.table import split_activity
-
-    found = []
-    for word in text.replace(";", " ").split():
-        parts = word.split(",")
-        while parts:
-            ends = range(len(parts), 1, -1)
-            whole = (n for n in ends if genes.find(split_activity(",".join(parts[:n]))[0]) in genes)
-            number = next(whole, 1)
-            found.append(",".join(parts[:number]))
-            parts = parts[number:]
-    return [*filter(None, found)]

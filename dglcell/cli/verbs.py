@@ -217,12 +217,16 @@ def train(options: argparse.Namespace) -> None:
     The command builds the store if it does not exist. The run directory is RUNS/EXPERIMENT/seed-SEED. If it
     exists, the run continues from its last checkpoint. With resume=never this is an error, and resume=PATH
     starts from another checkpoint.
+
+    With --without-messages the command then trains the same model without a round of messages (`model.layers=0`), with
+    the same seed and split. Its run is RUNS/EXPERIMENT-without-messages. From then on its scores stand among those of
+    the baselines, also where the experiment is evaluated again.
     """
     # Signals are handled from here on, because imports alone take seconds.
     with StopSignals() as signals:
         config = load(options)
         if options.without_messages:
-            _check_ablation(config)
+            _check_ablation(config, options.without_messages)
         if config.tracking.wandb != "disabled" and is_rank_zero() and find_spec("wandb") is None:
             do = "pip install 'dglcell[wandb]', or set `tracking.wandb: disabled`"
             raise MissingDependencyError("`tracking.wandb` needs the package wandb", do=do)
@@ -255,16 +259,16 @@ def train(options: argparse.Namespace) -> None:
         print(f"predict  dglcell predict {quoted} GENOTYPES.csv\nexplain  dglcell explain {quoted} 'GENE_1 GENE_2'")
 
 
-def _check_ablation(config: Config) -> None:
+def _check_ablation(config: Config, epochs: int) -> None:
     """Refuse an ablation that cannot be trained, before the run is trained."""
     from dglcell.training.run import without_messages
 
-    without_messages(config)
+    without_messages(config, epochs)
     if config.trainer.devices * config.trainer.num_nodes > 1:
         raise ConfigError(
             "`--without-messages` trains again in the same process, so that it works with a single device only",
             got=f"`trainer.devices: {config.trainer.devices}`, `trainer.num_nodes: {config.trainer.num_nodes}`",
-            do="leave it out, and call `dglcell baselines FILE --without-messages` after the training",
+            do="leave it out, and train `experiment.name=NAME-without-messages model.layers=0` afterwards",
         )
 
 
@@ -353,17 +357,9 @@ def evaluate(options: argparse.Namespace) -> None:
 
 
 _RESULTS = "file of results (default: RUNS/EXPERIMENT/baselines.json)"
-_EPOCHS = "epochs of that model (default: 8 times those of the experiment)"
 
 
-@verb(
-    "baselines",
-    *CONFIGURATION,
-    argument("--output", "-o", type=Path, metavar="FILE", help=_RESULTS),
-    OVERWRITE,
-    argument("--without-messages", action="store_true", help="also train the same model without messages"),
-    argument("--epochs", type=positive, metavar="N", help=_EPOCHS),
-)
+@verb("baselines", *CONFIGURATION, argument("--output", "-o", type=Path, metavar="FILE", help=_RESULTS), OVERWRITE)
 def baselines(options: argparse.Namespace) -> None:
     """Fit the baselines of an experiment without training its model.
 
@@ -373,21 +369,9 @@ def baselines(options: argparse.Namespace) -> None:
       dglcell baselines conf/101-collins2007/random.yaml
       dglcell baselines conf/101-collins2007/random.yaml \\
           'cell.networks.complexes={source: cyc2008_complexes}'
-
-    With --without-messages the command also trains the same model without a round of messages (`model.layers=0`), with
-    the same seed and split. Its run is RUNS/EXPERIMENT-without-messages. From then on its scores stand among those of
-    the baselines, also in the results of a finished run of the experiment.
     """
-    if options.epochs and not options.without_messages:
-        raise ConfigError("--epochs is given without --without-messages", do="give both, or neither")
     check_outputs(options, options.output)
-    with StopSignals() as signals:
-        config = load(options)
-        if options.without_messages:
-            with signals.noted():
-                from dglcell.training.run import train_ablation
-
-            train_ablation(config, options.epochs, options.command, signals)
+    config = load(options)
     from dglcell.report.page import format_results_table, left_out_lines
     from dglcell.training.evaluate import evaluate_baselines
 

@@ -205,12 +205,10 @@ def write_run_files(
         save_cell(prepared.cell, directory.cell, overwrite=True)
 
 
-def without_messages(config: Config, epochs: int | None = None) -> Config:
+def without_messages(config: Config, epochs: int) -> Config:
     """Return the same experiment with no round of messages, and without reactions that are lost because others are.
 
-    The best epoch is chosen on the validation part, even if the experiment would take the last one. Two rounds of
-    messages make an epoch of ``hetero_cell`` about twenty times as long. Where ``epochs`` is None, the ablation has
-    eight times those of the experiment. They take less time than the model's, and more seldom make it better.
+    The best epoch is chosen on the validation part, even if the experiment would take the last one.
     """
     model = config.model
     quiet = model.without_messages()
@@ -223,7 +221,7 @@ def without_messages(config: Config, epochs: int | None = None) -> Config:
         experiment=replace(config.experiment, name=f"{config.experiment.name}{ABLATION}", expected=None),
         cell=replace(config.cell, lose_blocked=False),
         model=quiet,
-        trainer=replace(config.trainer, epochs=epochs or 8 * config.trainer.epochs, checkpoint=best),
+        trainer=replace(config.trainer, epochs=epochs, checkpoint=best),
         baselines=False,
         plot=False,
     )
@@ -231,9 +229,7 @@ def without_messages(config: Config, epochs: int | None = None) -> Config:
     return ablation
 
 
-def train_ablation(
-    config: Config, epochs: int | None, command: str, signals: StopSignals | None = None
-) -> list[ResultRow]:
+def train_ablation(config: Config, epochs: int, command: str, signals: StopSignals | None = None) -> list[ResultRow]:
     """Train or continue the ablation, add its rows to the results of the run, if it is finished, and return them."""
     ablation = without_messages(config, epochs)
     log.info("training %s for at most %s", ablation.experiment.name, count(ablation.trainer.epochs, "epoch"))

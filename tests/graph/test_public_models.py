@@ -15,7 +15,6 @@ from typing import Any
 import cobra
 import pytest
 
-from dglcell.cli.predict import genes_in
 from dglcell.errors import DglcellError, GraphError
 from dglcell.graph.catalogue import NetworkConfig
 from dglcell.graph.cell import CellConfig, build_cell
@@ -313,19 +312,6 @@ def test_ways_out_for_names_that_never_meet(names: list[str], said: str) -> None
     found = way_out(names, GENES, "net.strip_prefix")
     assert said in found
     assert bool(said) == bool(found)
-
-
-@pytest.mark.parametrize(
-    ("text", "genes"),
-    [
-        ("b0001,b0002", "b0001 b0002"),
-        ("ade5,7", "ade5,7"),
-        ("b0001,ADE5,7,b0002;b0003", "b0001 ADE5,7 b0002 b0003"),
-        ("b0001, b0002,,b0009", "b0001 b0002 b0009"),
-    ],
-)
-def test_known_names_may_have_commas(text: str, genes: str) -> None:
-    assert genes_in(text, GENES) == genes.split()
 
 
 @pytest.mark.parametrize(

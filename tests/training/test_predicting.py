@@ -347,13 +347,12 @@ def test_a_table_of_replicates_has_a_ceiling(tmp_path: Path) -> None:
 
 def test_it_is_the_same_experiment_without_rounds_and_with_more_epochs(tiny: Tiny, tmp_path: Path) -> None:
     config = tiny.config(tmp_path, "trainer.checkpoint=last")
-    ablation = without_messages(config)
+    ablation = without_messages(config, 16)
     assert ablation.run_directory == tmp_path / "tiny-without-messages" / "seed-0"
     assert (ablation.model.layers, ablation.trainer.epochs, ablation.trainer.checkpoint) == (0, 16, "best_loss")
     assert (ablation.split, ablation.data, ablation.seed) == (config.split, config.data, config.seed)
-    assert without_messages(config, 3).trainer.epochs == 3
     blocked = load_config(Path(__file__).parents[2] / "conf" / "106-ecoli-core" / "gene_disjoint.yaml")
-    assert (blocked.cell.lose_blocked, without_messages(blocked).cell.lose_blocked) == (True, False)
+    assert (blocked.cell.lose_blocked, without_messages(blocked, 1).cell.lose_blocked) == (True, False)
 
 
 def test_its_rows_stand_among_the_baselines(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -361,8 +360,7 @@ def test_its_rows_stand_among_the_baselines(tiny: Tiny, tmp_path: Path, capsys: 
     assert main(train_both) == 0
     assert capsys.readouterr().out.count(" without messages ") == 1, "of the test part"
     run = RunDirectory(tmp_path / "tiny" / "seed-0")
-    arguments = ["baselines", str(tiny.file), *tiny.overrides(tmp_path, *BARE), "--without-messages", "--epochs", "3"]
-    assert main(arguments) == 0
+    assert main(["baselines", str(tiny.file), *tiny.overrides(tmp_path, *BARE)]) == 0
     assert "without messages" in capsys.readouterr().out
     ablation = tmp_path / "tiny-without-messages" / "seed-0"
     theirs = json.loads((ablation / "results.json").read_text())["rows"]
@@ -377,7 +375,7 @@ def test_its_rows_stand_among_the_baselines(tiny: Tiny, tmp_path: Path, capsys: 
         assert {row["part"] for row in found} == {"validation", "test"}
     # Given again, nothing is trained and no row stands twice; an evaluation shows it, too.
     before = (ablation / "metrics.jsonl").read_bytes()
-    assert main(arguments) == 0
+    assert main(train_both) == 0
     assert (ablation / "metrics.jsonl").read_bytes() == before
     assert [row["model"] for row in json.loads(run.results.read_text())["rows"]].count("without messages") == 2
     assert "without messages" in [row.model for row in evaluate_run(run.path)]
@@ -399,7 +397,6 @@ TRAIN = ["train", "FILE", "--without-messages", "1"]
 @pytest.mark.parametrize(
     ("words", "refusal"),
     [
-        (["baselines", "FILE", "--epochs", "3"], "--epochs is given without --without-messages"),
         ([*TRAIN, "model.layers=0"], "there is no ablation without messages"),
         (
             [*TRAIN, "cell.derived=[isoenzyme]", "model={name: dango, heads: 2, hidden: 8, reconstruction: false}"],
@@ -407,7 +404,7 @@ TRAIN = ["train", "FILE", "--without-messages", "1"]
         ),
         (
             [*TRAIN, "trainer.devices=2"],
-            r"works with a single device only[\s\S]*call `dglcell baselines FILE --without-messages`",
+            r"works with a single device only[\s\S]*train `experiment.name=NAME-without-messages model.layers=0`",
         ),
     ],
 )
