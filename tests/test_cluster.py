@@ -31,17 +31,21 @@ def directives(script: str) -> set[str]:
     return {line.removeprefix("#SBATCH ") for line in script.splitlines() if line.startswith("#SBATCH ")}
 
 
-def commands(script: str, task: int = 0) -> list[list[str]]:
-    """Return what a shell makes of the script where `srun` and `module` print their arguments."""
-    shell = 'srun() { printf "%s\\0" "$@"; echo; }; module() { printf "%s\\0" module "$@"; echo; }\n'
-    done = subprocess.run(
-        ["bash", "-c", shell + script],
-        env={"SLURM_ARRAY_TASK_ID": str(task), "SLURM_CPUS_PER_TASK": "3", "PATH": "/bin:/usr/bin"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return [line.rstrip("\0").split("\0") for line in done.stdout.splitlines()]
+def run_script(script: str, folder: Path, task: int = 0) -> dict[str, list[str]]:
+    """Return what a shell makes of a script: the words of ``srun`` and ``module``. It may leave nothing behind."""
+    for name in ("bin", "cage"):
+        (folder / name).mkdir(exist_ok=True)
+    for name in ("srun", "module"):
+        (folder / "bin" / name).write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > "$LOG/{name}.log"\n')
+        (folder / "bin" / name).chmod(0o755)
+    environment = {"PATH": f"{folder}/bin:/usr/bin:/bin", "LOG": str(folder), "HOME": f"{folder}/cage"}
+    environment |= {"SLURM_ARRAY_TASK_ID": str(task), "SLURM_CPUS_PER_TASK": "3"}
+    (folder / "job.sh").write_text(script)
+    command = ["bash", str(folder / "job.sh")]
+    done = subprocess.run(command, cwd=folder / "cage", env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "")
+    assert [*(folder / "cage").rglob("*")] == []
+    return {path.stem: path.read_text().splitlines() for path in folder.glob("*.log")}
 
 
 @pytest.mark.parametrize(
@@ -77,12 +81,20 @@ def test_every_option_of_the_section_reaches_the_script(file: Path) -> None:
         assert (said in render(load_config(file, [override]), file)) == (override == "seed=0")
 
 
-def test_training_runs_in_a_container_with_its_modules(file: Path) -> None:
+def test_training_runs_in_a_container_with_its_modules(file: Path, tmp_path: Path) -> None:
     container = "{modules: [cuda/12.4], container: /images/my cell.sif, binds: [/scratch]}"
-    load, run = commands(render(load_config(file, [f"slurm={container}"]), file, ["seed=1"]))
+    called = run_script(render(load_config(file, [f"slurm={container}"]), file, ["seed=1"]), tmp_path)
     inside = ["apptainer", "exec", "--nv", "--bind", "/scratch", "/images/my cell.sif"]
-    assert load == ["module", "load", "cuda/12.4"]
-    assert run == ["--cpus-per-task=3", "--kill-on-bad-exit=1", *inside, "dglcell", "train", str(file), "seed=1"]
+    assert called["module"] == ["load", "cuda/12.4"]
+    assert called["srun"] == [
+        "--cpus-per-task=3",
+        "--kill-on-bad-exit=1",
+        *inside,
+        "dglcell",
+        "train",
+        str(file),
+        "seed=1",
+    ]
 
 
 def test_a_script_with_secrets_is_for_its_owner_alone(file: Path, tmp_path: Path) -> None:
@@ -109,7 +121,7 @@ def test_each_task_of_an_array_runs_its_own_seed(
         script = capsys.readouterr().out
         assert "# One run\n" in script, "the description stays in its comment"
         assert {"--array=0-2", "--output=slurm/%x-%A_%a.out"} <= directives(script)
-        assert commands(script, task=1)[0][2:] == ["dglcell", "train", str(file), *member]
+        assert run_script(script, tmp_path, task=1)["srun"][2:] == ["dglcell", "train", str(file), *member]
 
 
 @pytest.mark.parametrize(
@@ -143,6 +155,62 @@ def test_seeds_that_cannot_be_read_are_refused(
 )
 def test_wrong_values_are_refused_by_key(file: Path, override: str, message: str) -> None:
     assert message in refusal(file, override)
+
+
+NASTY = """it's "all" $(touch pwned) `touch pwned` ; touch pwned & | > pwned < x \\ * ? ~ # ! {a,b} $HOME %j"""
+"""Legal in any value, and never to be executed."""
+
+QUOTED = NASTY.replace("'", "''")
+MODEL = "cell: {model: textbook}\n"
+TOUCH = ["$(touch", "pwned)", "`touch", "pwned`", ";", "touch", "pwned"]
+SURROUNDED = (
+    f"slurm:\n  modules: ['{QUOTED}']\n  environment: {{TOKEN: '{QUOTED}'}}\n  container: '{QUOTED}'\n"
+    f"  binds: ['{QUOTED}']\n  container_command: 'apptainer {' '.join(TOUCH)}'\n"
+)
+KEYS = (
+    *("experiment.name", "experiment.description", "tracking.project", "tracking.group", "tracking.entity"),
+    *("paths.runs", "paths.data", "paths.raw", "data.store", "resume"),
+    *("slurm.partition", "slurm.account", "slurm.qos", "slurm.mail", "slurm.mail_type", "slurm.gpu", "slurm.logs"),
+)
+"""One text each."""
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "overrides", "before"),
+    [
+        *[("one.yaml", "", [f"{key}='{QUOTED}'"], []) for key in KEYS],
+        ("one.yaml", SURROUNDED, [], ["apptainer", *TOUCH, "--bind", NASTY, NASTY]),
+        ("; touch pwned $(touch pwned) `touch pwned` 'a' \"b\" #.yaml", "", [], []),
+    ],
+    ids=[*KEYS, "surroundings", "file"],
+)
+def test_no_value_is_executed(
+    name: str,
+    more: str,
+    overrides: list[str],
+    before: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text(MODEL + more)
+    assert main(["job", "render", name, *overrides]) == 0
+    calls = run_script(capsys.readouterr().out, tmp_path)
+    assert calls["srun"][2:] == [*before, "dglcell", "train", name, *overrides]
+    assert calls.get("module", ["load", NASTY]) == ["load", NASTY]
+
+
+def test_values_are_single_words_for_sbatch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "one.yaml").write_text(MODEL)
+    values = ["slurm.partition='a --wrap=b # \\ c'", "experiment.name=a --wrap=b"]
+    assert main(["job", "render", "one.yaml", *values]) == 0
+    directives = [line for line in capsys.readouterr().out.splitlines() if line.startswith("#SBATCH ")]
+    assert "#SBATCH --partition='a --wrap=b # \\\\ c'" in directives
+    assert "#SBATCH --job-name='a --wrap=b'" in directives
 
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -227,12 +295,11 @@ else:
 
 
 class Killed(BaseException):
-    """As if the process had ended there."""
+    pass
 
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the file with the jobs of a cluster."""
     folder, queue = tmp_path / "bin", tmp_path / "queue.json"
     folder.mkdir()
     for program in ("sbatch", "squeue"):

@@ -60,7 +60,6 @@ def test_settings_that_make_no_sense_are_refused(config: OptimizerConfig | Sched
 
 
 def rates(config: SchedulerConfig, lr: float, length: int, **whole: int) -> list[float]:
-    """Learning rates at time 0, 1, 2 …"""
     optimizer = make_optimizer(OptimizerConfig("SGD", lr=lr), parameters())
     made = make_scheduler(config, optimizer, **{"epochs": 10, "steps": 1000, **whole})
     assert made is not None

@@ -20,7 +20,6 @@ from dglcell.training.run import train
 
 
 def write_run(folder: Path, name: str, seed: int, pearson: float | None, **metrics: float) -> Path:
-    """The files of a run that are read."""
     run = folder / name / f"seed-{seed}"
     run.mkdir(parents=True)
     about: dict[str, Any] = {

@@ -56,7 +56,6 @@ def test_every_verb_with_an_output_is_tested() -> None:
 
 @pytest.fixture
 def place(tiny: Tiny, tiny_run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
-    """Provide a working folder with a run, an experiment and tables."""
     monkeypatch.chdir(tmp_path)
     files = tmp_path / "files"
     files.mkdir()

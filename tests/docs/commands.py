@@ -25,12 +25,10 @@ NOT_RUN = {
 
 
 def why_not(command: str) -> str | None:
-    """Why a command is not run; None where it is."""
     return next((reason for pattern, reason in NOT_RUN.items() if re.match(pattern, command)), None)
 
 
 def call(command: str) -> int:
-    """Run a command of this project, and give its status."""
     words = shlex.split(command)
     if Path(words[0]).name == "dglcell":
         return main(words[1:])
@@ -69,7 +67,6 @@ def check_dglcell(words: list[str]) -> None:
 
 
 def check_extras(words: list[str]) -> None:
-    """Extras are those of the package."""
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for word in words:
         if match := re.search(r"\[(.*)\]", word):

@@ -15,8 +15,6 @@ FENCE = re.compile(r"^```(\w+|\{code-cell\})\n(.*?)^```$", flags=re.MULTILINE | 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block."""
-
     page: Path  #: it is on
     line: int  #: of its first line of content
     language: str  #: behind the fence; that of a notebook's cell is ``{code-cell}``
@@ -46,5 +44,4 @@ def commands(block: Block) -> list[str]:
 
 
 def headings(page: Path, level: int) -> list[str]:
-    """Its headings of one level."""
     return re.findall(rf"^{'#' * level} (.*)$", page.read_text(), flags=re.MULTILINE)

@@ -81,7 +81,6 @@ def write_files(page: Path) -> None:
 
 
 def make_small(conf: Path) -> None:
-    """Leave the quickstart few strains and one epoch."""
     for name, old, new in SMALL:
         text = (conf / name).read_text()
         assert old in text
@@ -98,7 +97,6 @@ def shorten(cell: str) -> str:
 
 
 def named(page: Path, *marks: pytest.MarkDecorator) -> Any:
-    """Return a page as a parameter."""
     return pytest.param(page, id=str(page.relative_to(ROOT)), marks=marks)
 
 
@@ -177,7 +175,6 @@ def test_consoles_say_what_the_page_says(block: Block, clone: Path) -> None:
 
 
 def sessions(block: Block) -> list[tuple[str, list[str]]]:
-    """Return each command with the lines below it."""
     found: list[tuple[str, list[str]]] = []
     for line in block.text.splitlines():
         if line.startswith("$ "):

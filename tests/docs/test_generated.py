@@ -21,7 +21,6 @@ from site_extension import commands, configuration, differences, experiment_list
 
 
 def row(table: str, key: str) -> list[str]:
-    """Return the cells of a key's row."""
     line = next(line for line in table.splitlines() if line.startswith(f"| `{key}` |"))
     return [cell.strip() for cell in line.strip("|").replace("\\|", "/").split("|")]
 
@@ -52,7 +51,6 @@ COMMITTED = results.committed(ROOT)
 
 
 def page(name: str, record: results.Record | None = None) -> str:
-    """Return the page of an experiment."""
     file = ROOT / "conf" / f"{name}.yaml"
     return experiments.page(ROOT, file, experiments.loaded(file), record or COMMITTED.get(name, results.Record()))
 

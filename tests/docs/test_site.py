@@ -24,7 +24,6 @@ WRAPPERS = ("table-wrapper", "cell_output")
 
 @pytest.fixture(scope="module")
 def site() -> dict[Path, Page]:
-    """All pages by their paths."""
     return {path: Page(path) for path in sorted(BUILT.rglob("*.html"))}
 
 

@@ -39,13 +39,11 @@ ONE_STEP = [
 
 
 def identity(path: Path) -> str:
-    """Experiment's name."""
     return f"{path.parent.name}/{path.stem}"
 
 
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the catalogue's files for twelve genes."""
     return write_raw_folder(tmp_path_factory.mktemp("raw"))
 
 
@@ -79,7 +77,6 @@ def settings(path: Path) -> dict[str, Any]:
 
 
 def over(lower: Any, upper: Any) -> Any:
-    """Return mappings laid over each other."""
     if not (isinstance(lower, dict) and isinstance(upper, dict)):
         return upper
     return lower | {key: over(lower.get(key), value) for key, value in upper.items()}
@@ -146,7 +143,6 @@ def relatives(genes: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def media(raw: Path, numbers: np.random.Generator) -> Iterator[tuple[str, str]]:
-    """Yield the table of a few media."""
     exchanges = ("rib__D", "malt", "melib", "tre", "fru", "gal", "ac", "lac__D", "succ", "pyr")
     rows = [[*numbers.integers(0, 2, 10).tolist(), round(float(numbers.uniform()), 3), 0.01] for _ in range(60)]
     header = ",".join([*(f"EX_{name}_e_i" for name in exchanges), "GR_AVG", "GR_STD"])
@@ -162,7 +158,6 @@ def deletions(raw: Path, numbers: np.random.Generator) -> Iterator[tuple[str, st
 
 
 def alleles(raw: Path, numbers: np.random.Generator) -> Iterator[tuple[str, str]]:
-    """Yield the table of three alleles of each gene of the catalogue's files."""
     write_raw_folder(raw)
     table = "gene,allele,class,strength,fitness,sd,strain,alleles\n"
     for gene, kind in itertools.product(GENES, ("deletion", "DAmP", "ts")):

@@ -105,7 +105,6 @@ def unfinished(folder: Path) -> list[str]:
 
 
 def is_unfinished(path: Path, folder: Path) -> bool:
-    """Return whether it has a temporary name, or a folder that it is in does."""
     names = path.relative_to(folder).parts
     return any(
         (name[0] == "." and (".partial-" in name or "owner.json" in name)) or name.endswith((".partial", ".joined"))

@@ -49,7 +49,6 @@ class Laboratory:
         return self.outcomes[command.name]
 
     def check(self, command: Command, kills: Sequence[Kill]) -> list[str]:
-        """Kill a command, and give it again."""
         changes = self.undisturbed(command).changes
         expected = contents(self.kept(command.name))
         wrong, known = [], set[str]()

@@ -168,8 +168,6 @@ VARIABLES: list[tuple[dict[str, str], tuple[str, ...], str]] = [
 
 @dataclass(frozen=True)
 class Input:
-    """A command line that has to be refused."""
-
     name: str  #: of the test
     arguments: tuple[str, ...]  #: after ``dglcell``
     says: str  #: what the message has to name: the key, file, line or gene to mend
@@ -178,7 +176,6 @@ class Input:
 
 
 def inputs() -> Iterator[Input]:
-    """Yield all of them."""
     describe, build = ("graph", "describe", EXPERIMENT), ("data", "build", EXPERIMENT, "data.store=store")
     for name, (content, says) in CONFIGURATIONS.items():
         yield Input(f"configuration: {name}", VALIDATE, says, {EXPERIMENT: content})

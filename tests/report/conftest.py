@@ -18,8 +18,6 @@ MakeRun = Callable[..., RunDirectory]
 
 @pytest.fixture
 def make_run(tiny_run: RunDirectory, tmp_path: Path) -> MakeRun:
-    """Copies of the tiny run under other names, seeds, settings and results."""
-
     def make(name: str, seed: int, pearson: float | None, split: str | None = None, **model: Any) -> RunDirectory:
         run = RunDirectory(Path(shutil.copytree(tiny_run.path, tmp_path / name / f"seed-{seed}")))
         config = yaml.safe_load(run.config.read_text())
@@ -42,5 +40,4 @@ def make_run(tiny_run: RunDirectory, tmp_path: Path) -> MakeRun:
 
 @pytest.fixture
 def run(tiny_run: RunDirectory, tmp_path: Path) -> RunDirectory:
-    """A copy of the tiny run, to be changed."""
     return RunDirectory(Path(shutil.copytree(tiny_run.path, tmp_path / "run")))

@@ -36,7 +36,6 @@ def history(phenotypes: list[str], epochs: int = 5) -> list[dict[str, Any]]:
 
 
 def row_of(model: str, part: str, phenotype: str, p: Predictions, is_baseline: bool) -> ResultRow:
-    """Metrics as a run has them."""
     metrics = regression_metrics(p.predicted, p.measured)
     if not np.isin(p.usable.measured, (0.0, 1.0)).all():
         return ResultRow(model, part, phenotype, metrics, is_baseline)
@@ -99,7 +98,6 @@ RUNS = {
 
 
 def png_size(content: bytes) -> tuple[int, int]:
-    """Width and height in pixels."""
     assert content[:8] == b"\x89PNG\r\n\x1a\n"
     width, height = struct.unpack(">II", content[16:24])
     return int(width), int(height)

@@ -106,7 +106,6 @@ def test_a_run_given_twice_is_refused(make_run: MakeRun, capsys: pytest.CaptureF
 
 
 def shift(path: Path, by: Callable[[int], float]) -> None:
-    """Add to the predictions of every row of a run's file."""
     with open(path, newline="") as file:
         header, *rows = csv.reader(file)
     for number, row in enumerate(rows):

@@ -23,7 +23,6 @@ PNG = "data:image/png;base64,"
 
 @pytest.fixture
 def run(drawn_run: RunDirectory, tmp_path: Path) -> RunDirectory:
-    """A copy of a run with its page, to be changed."""
     return RunDirectory(Path(shutil.copytree(drawn_run.path, tmp_path / "run")))
 
 

@@ -26,7 +26,6 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 
 def drawn(draw: Callable[..., Any], *arguments: Any) -> Any:
-    """Axes with a panel on them."""
     import matplotlib as mpl
 
     with mpl.rc_context(STYLE):

@@ -16,7 +16,6 @@ from tests.tiny import process_environment
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[LoopbackCluster]:
-    """Provide two nodes on loopback, for all tests."""
     if missing():
         pytest.skip(f"not installed: {', '.join(missing())} (Debian packages slurm-wlm and munge)")
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))

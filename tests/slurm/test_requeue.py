@@ -74,7 +74,6 @@ def test_a_job_that_is_told_to_stop_while_it_starts_is_queued_again(
 
 
 def tasks(runs: Path) -> list[int]:
-    """Processes that train below a folder."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:

@@ -37,7 +37,6 @@ TRAINING = np.array([9, 0, 3, 1])
 
 
 def strains(lists: list[list[int]], activities: list[float] | None = None, **phenotypes: np.ndarray) -> Strains:
-    """A record over ``GENES``."""
     made = Strains.from_indices(GENES, lists)
     left = None if activities is None else np.array(activities, np.float32)
     return replace(made, columns=columns_of(phenotype=phenotypes), activities=left)
@@ -105,7 +104,6 @@ def test_intervals_cover_what_they_promise_and_are_narrower_than_constant_ones()
 
 @pytest.fixture
 def calibration() -> Calibration:
-    """The calibration of a number and a class on 400 strains."""
     rng = np.random.default_rng(5)
     lists = [rng.choice(4, size=1 + i % 2, replace=False).tolist() for i in range(400)]
     growth, sick = rng.uniform(0, 1, 400), rng.integers(0, 2, 400).astype(float)
@@ -179,7 +177,6 @@ def test_it_is_the_smallest_score_that_enough_others_do_not_exceed(scores_n: np.
 
 
 def classes(rng: np.random.Generator, chance_S: np.ndarray) -> np.ndarray:
-    """Labels 1 with the given probabilities."""
     return (rng.random(len(chance_S)) < chance_S).astype(float)
 
 
