@@ -1,16 +1,15 @@
 """Import users' own models, terms, convolutions, losses, sources and simulators: classes that a configuration names by
-``MODULE:CLASS`` or an entry point.
+``MODULE:CLASS``.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from typing import Any
 
 from pydantic import PydanticSchemaGenerationError
@@ -24,21 +23,17 @@ class Slot:
     """A slot is a key of experiments that may name a class of the user's own."""
 
     key: str  #: key that names the class in a configuration
-    group: str  #: group of entry points, by which an installed package gives such classes short names
-    #: ``MODULE:CLASS`` that the class is derived from; imported only where somebody names a class of their own
-    base: str
+    base: str  #: ``MODULE:CLASS`` that it is derived from; imported only where somebody names a class of their own
     adapt: str = ""  #: ``MODULE:FUNCTION`` that makes such a class of a module of torch; none where empty
 
 
 SLOTS = {
-    "model": Slot("model.name", "dglcell.models", "dglcell.models.model:StrainModel"),
-    "term": Slot("model.terms", "dglcell.terms", "dglcell.models.terms.term:Term"),
-    "conv": Slot(
-        "model.conv", "dglcell.convs", "dglcell.nn.convolutions:Convolution", adapt="dglcell.nn.dgl_conv:as_convolution"
-    ),
-    "loss": Slot("loss.name", "dglcell.losses", "dglcell.losses.loss:Loss"),
-    "source": Slot("data.source.name", "dglcell.sources", "dglcell.data.sources.source:Source"),
-    "simulator": Slot("data.computed", "dglcell.simulators", "dglcell.data.sources.source:Simulator"),
+    "model": Slot("model.name", "dglcell.models.model:StrainModel"),
+    "term": Slot("model.terms", "dglcell.models.terms.term:Term"),
+    "conv": Slot("model.conv", "dglcell.nn.convolutions:Convolution", "dglcell.nn.dgl_conv:as_convolution"),
+    "loss": Slot("loss.name", "dglcell.losses.loss:Loss"),
+    "source": Slot("data.source.name", "dglcell.data.sources.source:Source"),
+    "simulator": Slot("data.computed", "dglcell.data.sources.source:Simulator"),
 }
 
 FORM = "MODULE:CLASS of your own"
@@ -69,23 +64,19 @@ def looking_in(where: str) -> Iterator[None]:
         _where.reset(before)
 
 
-def installed_names(slot: str) -> tuple[str, ...]:
-    """Return the short names that installed packages have given to their classes by entry points."""
-    return tuple(sorted(entry_points(group=SLOTS[slot].group).names))
-
-
-def class_of(slot: str, name: str, shipped: Mapping[str, Any]) -> Any:
+def class_of(slot: str, name: str, shipped: Mapping[str, Any], also: Iterable[str] = ()) -> Any:
     """Return the class that a configuration names: one of this package, or as ``find_class`` takes it.
 
     Args:
         shipped: name → configuration of a class of this package, which has the class as ``implementation``.
+        also: what else may stand there, for the error.
     """
     if name in shipped:
         return _import(SLOTS[slot].key, shipped[name].implementation)
-    return find_class(slot, name)
+    return find_class(slot, name, [*shipped, *also])
 
 
-def find_class(slot: str, name: str) -> Any:
+def find_class(slot: str, name: str, known: Iterable[str] = (), *, where: str = "", do: str | None = None) -> Any:
     """Import and check the class that a configuration names.
 
     Modules are looked up where Python looks them up. Where the user has named the class, they are also looked up in the
@@ -93,23 +84,21 @@ def find_class(slot: str, name: str) -> Any:
 
     Args:
         slot: a key of ``SLOTS``.
-        name: ``MODULE:CLASS``, or the name of an entry point.
-
-    Returns:
-        The class; None where ``name`` is neither.
+        name: ``MODULE:CLASS``.
+        known: other names that may stand there, for the error where ``name`` is of another form.
+        where: what that error names; the slot's key where empty.
+        do: what it says to do where no known name is close.
     """
-    about, target = SLOTS[slot], name
+    about = SLOTS[slot]
     if ":" not in name:
-        found = [entry.value for entry in entry_points(group=about.group) if entry.name == name]
-        if not found:
-            return None
-        target = found[0]
-    made, base = _import(about.key, target), _import(about.key, about.base)
+        expected, do = ", ".join([*known, f"or {FORM}"] if known else [FORM]), did_you_mean(name, known, do)
+        raise ConfigError(f"{where or f'`{about.key}`'} is unknown", got=name or "no name", expected=expected, do=do)
+    made, base = _import(about.key, name), _import(about.key, about.base)
     if about.adapt and isinstance(made, type) and not issubclass(made, base):
         from torch import nn
 
         made = _import(about.key, about.adapt)(made) if issubclass(made, nn.Module) else made
-    _check(about, target, made, base)
+    _check(about, name, made, base)
     return made
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ from dglcell.models.config import CONVS, MODELS
 from dglcell.models.model import make_model
 from dglcell.nn.convolutions import Convolution
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.plugins import FOLDER, class_of, find_class, installed_names, looking_in
+from dglcell.plugins import FOLDER, class_of, looking_in
 from dglcell.report.page import page_content
 from dglcell.report.run_files import read_run
 from dglcell.runs import RunDirectory
@@ -149,7 +148,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "broken_parts.py").write_text("import no_such_package\n")
     monkeypatch.chdir(tmp_path)
     yield tmp_path
-    for name in ("my_parts", "broken_parts", "short_names"):
+    for name in ("my_parts", "broken_parts"):
         sys.modules.pop(name, None)
 
 
@@ -188,19 +187,6 @@ def test_what_cannot_be_used_is_refused(folder: Path, override: str, message: st
     Path("experiment.yaml").write_text("cell: {model: textbook}\n")
     with pytest.raises(ConfigError, match=message):
         load_config("experiment.yaml", [override])
-
-
-def test_installed_packages_give_short_names(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    about = folder / "short_names-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: short_names\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[dglcell.models]\nadditive = my_parts:Additive\n")
-    monkeypatch.syspath_prepend(folder)
-    assert "additive" in entry_points(group="dglcell.models").names
-    assert installed_names("model") == ("additive",)
-    assert find_class("model", "additive").__name__ == "Additive"
-    Path("experiment.yaml").write_text("cell: {model: textbook}\nmodel: {name: additive, scale: 2}\n")
-    assert load_config("experiment.yaml").model.scale == 2.0  # type: ignore[attr-defined]
 
 
 def test_models_of_the_package_are_derived_from_with_their_keys(folder: Path) -> None:

@@ -24,7 +24,7 @@ from dglcell.config.experiment import KINDS, Config
 from dglcell.errors import ConfigError, did_you_mean, listing
 from dglcell.losses.config import LossConfig
 from dglcell.models.config import MODELS, ModelConfig
-from dglcell.plugins import FOLDER, FORM, NOWHERE, NotImportedError, find_class, installed_names, looking_in
+from dglcell.plugins import FOLDER, NOWHERE, NotImportedError, find_class, looking_in
 from dglcell.published.file import read_declarations
 
 log = logging.getLogger("dglcell")
@@ -306,21 +306,16 @@ def _name(layer: DictConfig, section: str, default: str | None) -> Any:
 def _kind(plain: dict[Any, Any], section: str, where: str) -> type:
     """Return the dataclass of a section whose keys depend on its name."""
     content = plain.get(section)
-    name = content.get("name", DEFAULTS[section]) if isinstance(content, dict) else DEFAULTS[section]
-    if isinstance(name, str) and name in KINDS[section]:
+    name = str(content.get("name", DEFAULTS[section])) if isinstance(content, dict) else DEFAULTS[section]
+    if name in KINDS[section]:
         return KINDS[section][name]
     try:
-        own = find_class(section, name) if isinstance(name, str) else None
+        kind: type = find_class(section, name, KINDS[section], where=f"{where}: `{section}.name`").Config
     except NotImportedError:  # its keys are those that are written, and at least those of its base
         base: type = {"model": ModelConfig, "loss": LossConfig}[section]
         keys = {field.name for field in dataclasses.fields(base)}
         more = [(str(key), Any, None) for key in plain[section] if key not in keys]
         return dataclasses.make_dataclass("Written", more, bases=(base,))
-    if own is None:
-        known = [*KINDS[section], *installed_names(section)]
-        expected, do = ", ".join([*known, f"or {FORM}"]), did_you_mean(name, known)
-        raise ConfigError(f"{where}: `{section}.name` is unknown", got=name, expected=expected, do=do)
-    kind: type = own.Config
     return kind
 
 

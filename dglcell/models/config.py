@@ -19,7 +19,7 @@ from dglcell.checks import (
     one_of,
     read_section,
 )
-from dglcell.errors import ConfigError, did_you_mean, listing
+from dglcell.errors import ConfigError, listing
 from dglcell.graph.schema import GENE, NODE_TYPES
 from dglcell.kernels import KERNEL_NAMES
 from dglcell.nn.config import (
@@ -36,7 +36,7 @@ from dglcell.nn.config import (
     check_heads,
 )
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, no_edges
-from dglcell.plugins import FORM, class_of, find_class, installed_names
+from dglcell.plugins import FORM, class_of, find_class
 
 if TYPE_CHECKING:
     from dglcell.nn.convolutions import Convolution
@@ -245,7 +245,10 @@ class CellModelConfig(ModelConfig):
         for number, item in enumerate(self.own_terms() if self.terms is None else self.terms):
             where = f"model.terms[{number}]"
             options = dict(item) if isinstance(item, Mapping) else {"name": item}
-            kind = _class_of_term(options.pop("name", None), where)
+            kind = options.pop("name", None)
+            if not isinstance(kind, type):
+                name = str(kind or "")
+                kind = find_class("term", TERMS.get(name, name), TERMS, where=f"`{where}`")
             shares, place = isinstance(self, kind.Config), f"{kind.__module__}:{kind.__name__}"
             config: Any = self
             if options or not shares:
@@ -256,17 +259,6 @@ class CellModelConfig(ModelConfig):
             taken = sum(term.kind is kind for term in planned)
             planned.append(PlannedTerm(f"{name}_{taken + 1}" if taken else name, kind, config))
         return planned
-
-
-def _class_of_term(name: Any, where: str) -> Any:
-    if isinstance(name, type):
-        return name
-    kind = find_class("term", TERMS.get(name, name)) if isinstance(name, str) else None
-    if kind is None:
-        known = [*TERMS, *installed_names("term")]
-        expected, do = f"{', '.join(known)}, or {FORM}", did_you_mean(str(name), known)
-        raise ConfigError(f"`{where}` names no term", got=name or "no name", expected=expected, do=do)
-    return kind
 
 
 @dataclass
@@ -331,11 +323,7 @@ class EncoderConfig(CellModelConfig):
 
     def _conv_class(self) -> type[Convolution]:
         of_dgl = re.sub(r"^(dgl\.nn)\.(\w+)$", r"\1:\2", self.conv)  # a module of DGL is named as it is in Python
-        kind: type[Convolution] | None = class_of("conv", of_dgl, CONVS)
-        if kind is None:
-            known = (*CONVS, *installed_names("conv"))
-            expected, do = f"{', '.join(known)}, dgl.nn.NAME, or {FORM}", did_you_mean(self.conv, known)
-            raise ConfigError("`model.conv` is unknown", got=self.conv, expected=expected, do=do)
+        kind: type[Convolution] = class_of("conv", of_dgl, CONVS, also=["dgl.nn.NAME"])
         return kind
 
     def without_messages(self) -> EncoderConfig | None:

@@ -180,7 +180,7 @@ def test_a_store_without_the_columns_is_refused(folder: Path, monkeypatch: pytes
     ("override", "message"),
     [
         ("data.computed.cost.kind=own_cost:Price", "module 'own_cost' has no 'Price'"),
-        ("data.computed.cost.kind=cost", r"`data\.computed\.cost\.kind` names no simulator"),
+        ("data.computed.cost.kind=cost", r"`data\.computed\.cost\.kind` is unknown"),
         ("data.computed.cost.options.factor=2", r"unknown key `data\.computed\.cost\.options\.factor`"),
         ("data.source.name=insilico", "`data.fba` would give the model its own labels"),
         ("data.fba.tolerance=2", r"`data\.fba\.tolerance` is too large"),

@@ -22,12 +22,12 @@ from dglcell.data.sources.csv_table import counted, joined, keep, measure_csv, m
 from dglcell.data.sources.laboratory import LABORATORIES, check_choices, measure_laboratory
 from dglcell.data.sources.source import Simulator, Source, SourceOptions, Work, shaping
 from dglcell.data.strains import Strains
-from dglcell.errors import ConfigError, DataError, GraphError, did_you_mean, listing
+from dglcell.errors import ConfigError, DataError, GraphError, listing
 from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.catalogue import MODELS
 from dglcell.graph.cell import CellConfig
 from dglcell.graph.model_files import SHIPPED
-from dglcell.plugins import FORM, find_class, installed_names
+from dglcell.plugins import FORM, find_class
 from dglcell.published.file import download_size
 
 __all__ = [
@@ -140,12 +140,7 @@ class SourceConfig:
         known = (*SECTIONS, *LABORATORIES)
         if self.name in known:
             return None
-        kind: type[Source] | None = find_class("source", self.name)
-        if kind is None:
-            known = (*known, *installed_names("source"))
-            do = did_you_mean(self.name, known, "see `dglcell data list`")
-            expected = f"one of {', '.join(known)}, or {FORM}"
-            raise ConfigError(f"no data source is called '{self.name}'", expected=expected, do=do)
+        kind: type[Source] = find_class("source", self.name, known, do="see `dglcell data list`")
         return kind(read_section(kind.Config, self.options or {}, "data.source.options"))
 
 
@@ -279,9 +274,7 @@ class ComputedConfig:
 
     def simulator(self, key: str) -> Simulator:
         """Make the simulator of the section ``key``."""
-        kind: type[Simulator] | None = find_class("simulator", self.kind)
-        if kind is None:
-            raise ConfigError(f"`{key}.kind` names no simulator", got=f"'{self.kind}'", expected=FORM)
+        kind: type[Simulator] = find_class("simulator", self.kind, where=f"`{key}.kind`")
         return kind(read_section(kind.Config, self.options, f"{key}.options"))
 
 

@@ -265,7 +265,7 @@ def test_others_are_refused(tmp_path: Path, name: str, content: str | bytes, mes
     ],
 )
 def test_an_unknown_source_suggests_close_ones(name: str, suggestion: str) -> None:
-    with pytest.raises(ConfigError, match=rf"no data source is called '{name}'(.|\n)*do: .*{suggestion}"):
+    with pytest.raises(ConfigError, match=rf"`data.source.name` is unknown\n.*{name}(.|\n)*do: .*{suggestion}"):
         load_source(SourceConfig(name=name))
 
 

@@ -134,8 +134,8 @@ def test_dango_takes_a_link() -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (HeteroCellConfig(terms=["graphs"]), r"`model.terms\[0\]` names no term\n.*graphs\n.*\n.*did you mean graph"),
-        (HeteroCellConfig(terms=["graph", {"local_kind": "both"}]), r"`model.terms\[1\]` names no term\n.*no name"),
+        (HeteroCellConfig(terms=["graphs"]), r"`model.terms\[0\]` is unknown\n.*graphs\n.*\n.*did you mean graph"),
+        (HeteroCellConfig(terms=["graph", {"local_kind": "both"}]), r"`model.terms\[1\]` is unknown\n.*no name"),
         (HeteroCellConfig(terms=["graph", {"name": "genes", "kind": 1}]), r"unknown key `model.terms\[1\].kind`"),
         (HeteroCellConfig(terms=["graph", {"name": "genes", "local_kind": "x"}]), r"terms\[1\].local_kind` is unknown"),
         (HeteroCellConfig(terms=["graph", "genes"], link="log"), "`model.terms` lacks `link`, whose keys are set"),
