@@ -166,7 +166,6 @@ def data_list(options: argparse.Namespace) -> None:
     argument("config", type=Path, metavar="FILE|RUN", help="experiment, run directory or trained model"),
     overrides("keys of an experiment, e.g. cell.metabolism=false"),
     RAW,
-    argument("--names", action="store_true", help="also print all gene names"),
 )
 def graph_describe(options: argparse.Namespace) -> None:
     """Describe the cell graph of an experiment or a run."""
@@ -183,7 +182,7 @@ def graph_describe(options: argparse.Namespace) -> None:
     else:
         config = load(options)
         cell = build_cell(config.cell, config.paths.raw)
-    print(printable(describe(cell, names=options.names)))
+    print(printable(describe(cell)))
 
 
 @verb("config show", argument("config", type=Path, nargs="?", metavar="FILE", help=FILE_HELP), overrides(), RAW)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from dglcell.checks import check_choice, check_values, must, one_of
+from dglcell.checks import check_choice, must, one_of
 from dglcell.errors import ConfigError
 from dglcell.graph.tables import EdgeTable, read_genome_table, read_gff, read_sgd_features, read_table
 from dglcell.graph.vocabulary import UNKNOWN_POLICIES, Vocabulary
@@ -21,7 +21,7 @@ from dglcell.published.file import FILES, Found, PublishedFile, read_declaration
 PAIRS, GROUPS = "pairs", "groups"
 
 Layout = Annotated[str | None, one_of(None, PAIRS, GROUPS)]
-Unknown = Annotated[str | None, one_of(None, *UNKNOWN_POLICIES)]
+Unknown = Annotated[str, one_of(*UNKNOWN_POLICIES)]
 Hash = Annotated[str, must(re.compile(r"[0-9a-fA-F]{64}").fullmatch, "is no hash", "64 digits and letters a to f")]
 
 
@@ -45,12 +45,13 @@ class NetworkConfig:
     min_weight: float | None = None  # smallest weight of a row that is kept; null: all, and for channels those above 0
     directed: bool | None = None  # the first column acts on the second one; null: false
     strip_prefix: str = ""  # prefix to remove from every name, e.g. "4932." for STRING
-    unknown: Unknown = None  # rows with names that are not among the genes: refuse | drop; null: as `cell.unknown`
+    unknown: Unknown | None = (
+        None  # rows with names that are no genes of the cell: refuse | drop; null: as `cell.unknown`
+    )
     sha256: Hash | None = None  # expected hash of the file
 
     def validate(self, key: str) -> None:
         """Check the keys at ``key`` against each other, once those of `source` are filled in."""
-        check_values(self, key)
         if not self.path:
             do = f"or name a network of the catalogue in `{key}.source`; `dglcell data list` shows them"
             raise ConfigError(f"`{key}.path` is not set", expected="the path of an edge table", do=do)
@@ -75,11 +76,18 @@ class NetworkConfig:
 
 @dataclass(frozen=True)
 class NetworkSource:
-    """Describe a network that an experiment can name."""
+    """Describe a network that an experiment can name, or one of an experiment, with the keys that its source adds."""
 
     file: PublishedFile  #: where the file is, and who made it
-    table: NetworkConfig  #: what its columns mean; the path alone is missing
+    table: NetworkConfig  #: what its columns mean
     standard_names: bool = False  #: whether genes bear standard names (``GCN4``), so that the cell needs aliases
+
+    def read(self, raw: str | None) -> tuple[EdgeTable, dict[str, Any]]:
+        """Return the rows, and which file they are from, who made it, and its hash; see `read_table` for errors."""
+        of, found = self.table, self.file.find(raw)
+        table = read_table(found.path, of.requested_columns(), of.header, quotes=of.quotes is not False)
+        made = {"source": of.source, **NETWORKS[of.source].file.origin()} if of.source else {}
+        return table.where(of.where), {**made, "path": of.path, **found.provenance()}
 
 
 @dataclass(frozen=True)
@@ -114,23 +122,7 @@ def provenance(name: str, found: Found) -> dict[str, Any]:
     return {"source": name, "path": found.file.path, **found.file.origin(), **found.provenance()}
 
 
-@dataclass(frozen=True)
-class NamedTable:
-    """Hold a network as an experiment has it, with what its source adds."""
-
-    config: NetworkConfig  #: what the columns mean, complete
-    file: PublishedFile  #: where the table is, and what is known of it
-    source: NetworkSource | None = None  #: the catalogue's entry, if there is one
-
-    def read(self, raw: str | None) -> tuple[EdgeTable, dict[str, Any]]:
-        """Return the rows, and which file they are from, who made it, and its hash; see `read_table` for errors."""
-        of, found = self.config, self.file.find(raw)
-        table = read_table(found.path, of.requested_columns(), of.header, quotes=of.quotes is not False)
-        made = {"source": of.source, **self.source.file.origin()} if self.source else {}
-        return table.where(of.where), {**made, "path": of.path, **found.provenance()}
-
-
-def named_table(config: NetworkConfig, key: str) -> NamedTable:
+def named_table(config: NetworkConfig, key: str) -> NetworkSource:
     """Fill in every key of a network that is left at its default from its source.
 
     A weight column that the user gives replaces the source's channels, and channels replace its weight.
@@ -138,10 +130,9 @@ def named_table(config: NetworkConfig, key: str) -> NamedTable:
     """
     sha256 = config.sha256.lower() if config.sha256 else None
     if not config.source:
-        return NamedTable(config, PublishedFile(config.path, sha256=sha256))
+        return NetworkSource(PublishedFile(config.path, sha256=sha256), config)
     check_choice(f"{key}.source", config.source, NETWORKS, "see `dglcell data list`")
-    source = NETWORKS[config.source]
-    defaults = vars(NetworkConfig())
+    source, defaults = NETWORKS[config.source], vars(NetworkConfig())
     own = {name: value for name, value in vars(config).items() if value != defaults[name]}
     table, file = source.table, source.file
     if "weight" in own:
@@ -152,7 +143,7 @@ def named_table(config: NetworkConfig, key: str) -> NamedTable:
         file = PublishedFile(config.path, sha256=sha256)
     elif sha256:
         file = replace(file, sha256=sha256, size=None, content=None)
-    return NamedTable(replace(table, **{**own, "path": file.path, "sha256": file.sha256}), file, source)
+    return replace(source, file=file, table=replace(table, **{**own, "path": file.path, "sha256": file.sha256}))
 
 
 def read_names(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 
-from dglcell.checks import check_values, must, one_of
+from dglcell.checks import check_values, must
 from dglcell.errors import ConfigError, GraphError, aligned, listing
 from dglcell.files.atomic import atomic_directory, find_raw, sha256_file
 from dglcell.files.untrusted import Sha256, UnreadableError, check_fields, read_json, read_npz
-from dglcell.graph.catalogue import GENE_SETS, NamedTable, NetworkConfig, add_names, named_table, read_names
+from dglcell.graph.catalogue import GENE_SETS, NetworkConfig, NetworkSource, Unknown, add_names, named_table, read_names
 from dglcell.graph.cell_graph import SCHEMA_VERSION, CellGraph, Edges, Rule
 from dglcell.graph.metabolism import DERIVED, MediaChanges, Metabolism, derived_edges
 from dglcell.graph.networks import Network, SimilarityConfig, network_edges, read_network, similar_relations
@@ -36,7 +35,7 @@ from dglcell.graph.schema import (
     gene_relation,
 )
 from dglcell.graph.tables import read_aliases, read_column, read_gene_list
-from dglcell.graph.vocabulary import REFUSE, UNKNOWN_POLICIES, Vocabulary, refuse_names, warn_of_strangers
+from dglcell.graph.vocabulary import REFUSE, Vocabulary, refuse_names, warn_of_strangers
 from dglcell.published.file import PublishedFile, format_hash
 
 if TYPE_CHECKING:
@@ -44,8 +43,6 @@ if TYPE_CHECKING:
 
 UNION, MODEL = "union", "model"
 
-
-Unknown = Annotated[str, one_of(*UNKNOWN_POLICIES)]
 Derived = Annotated[list[str], must(lambda of: {*of} <= {*DERIVED}, "names no relation", ", ".join(DERIVED))]
 
 
@@ -74,37 +71,33 @@ class CellConfig:
             raise ConfigError(f"`{key}` is empty", expected=f"`{key}.model`, `{key}.networks`, or both")
         if self.genes == MODEL and not self.model:
             raise ConfigError(f"`{key}.genes: model` needs `{key}.model`", do="name a model or a gene list")
-        for name, of in (("lose_blocked", "reactions"), ("media", "exchange reactions")):
-            if getattr(self, name) and not (self.model and self.metabolism):
+        for name, of in (("lose_blocked", "reactions"), ("media", "exchange reactions"), ("derived", "genes")):
+            if getattr(self, name) and not (self.model and (self.metabolism or name == "derived")):
                 got = f"`{key}.model: {self.model or 'null'}`, `{key}.metabolism: {str(self.metabolism).lower()}`"
                 do = f"name a model and set `{key}.metabolism: true`, or leave `{key}.{name}` out"
                 raise ConfigError(f"`{key}.{name}` needs the {of} of a metabolic model", got=got, do=do)
-        if self.derived and not self.model:
-            do = f"name a metabolic model in `{key}.model`, or leave `{key}.derived` out"
-            raise ConfigError(f"`{key}.derived` needs `{key}.model`", got=list(self.derived), do=do)
         if self.similarity is not None:
             self.similarity.validate(f"{key}.similarity")
         if not self.networks and not self.derived and not self.metabolism:
             got, do = "metabolism: false, no networks, nothing derived", "or list networks or derived relations"
             raise ConfigError(f"`{key}` gives no relations", got=got, do=f"set `{key}.metabolism: true`, {do}")
-        for name, table in self.tables(key).items():
-            where = f"{key}.networks.{name}"
-            table.config.validate(where)
-            if table.source and table.source.standard_names and not self.aliases:
-                what = f"`{where}.source: {table.config.source}` calls genes by their standard names"
+        for name, network in self.tables(key).items():
+            where, source = f"{key}.networks.{name}", network.table.source
+            network.table.validate(where)
+            if network.standard_names and not self.aliases:
+                what = f"`{where}.source: {source}` calls genes by their standard names"
                 expected = f"`{key}.aliases`, which leads from these to systematic names"
                 raise ConfigError(what, expected=expected, do=f"e.g. `{key}.aliases: sgd_r64_4_1`")
-            if not table.config.channels:
+            if not network.table.channels:
                 check_relation_name(name, where=where)
 
-    def tables(self, key: str = "cell") -> dict[str, NamedTable]:
+    def tables(self, key: str = "cell") -> dict[str, NetworkSource]:
         """Return network name → its table, with what the catalogue and these keys say where it says nothing."""
-        found = {}
-        for name, network in self.networks.items():
-            table = named_table(network, f"{key}.networks.{name}")
-            config = dataclasses.replace(table.config, unknown=table.config.unknown or self.unknown)
-            found[name] = dataclasses.replace(table, config=config)
-        return found
+        found = {name: named_table(network, f"{key}.networks.{name}") for name, network in self.networks.items()}
+        return {
+            name: replace(of, table=replace(of.table, unknown=of.table.unknown or self.unknown))
+            for name, of in found.items()
+        }
 
 
 Part = tuple[Relation, Edges, str]  # the text is where messages say that they come from
@@ -119,7 +112,7 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
         GraphError: a file is unusable, names are unknown, or relations are empty or share a name.
     """
     config.validate()
-    origin: dict[str, Any] = {"config": dataclasses.asdict(config), "networks": {}}
+    origin: dict[str, Any] = {"config": asdict(config), "networks": {}}
     metabolism = Metabolism.read(config.model, raw, media=config.media) if config.model else None
     of_model = metabolism.genes.names if metabolism else ()
     read = functools.cache(lambda name, otherwise: read_names(name, otherwise, raw)[:2])
@@ -163,8 +156,8 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
     vocabularies[GENE], names = add_names(genes, [aliases, *([metabolism.aliases] if metabolism else [])], raw)
     if names:
         origin["names"] = names
-    media, titles = (metabolism.media, metabolism.titles) if metabolism else ({}, {})
-    return _assemble(vocabularies, _distinct(parts), origin, config.lose_blocked, media, titles)
+    more: dict[str, Any] = {"media": metabolism.media, "titles": metabolism.titles} if metabolism else {}
+    return _assemble(vocabularies, _distinct(parts), config.lose_blocked, provenance=origin, **more)
 
 
 def _united(of_model: tuple[str, ...], networks: Mapping[str, Network]) -> Vocabulary:
@@ -215,22 +208,17 @@ def _distinct(parts: list[Part]) -> dict[Relation, Edges]:
 
 
 def _assemble(
-    vocabularies: dict[str, Vocabulary],
-    relations: dict[Relation, Edges],
-    origin: dict[str, Any],
-    lose_blocked: bool,
-    media: Mapping[str, Mapping[str, float]],
-    titles: Mapping[str, Mapping[str, str]],
+    vocabularies: dict[str, Vocabulary], relations: dict[Relation, Edges], lose_blocked: bool, **more: Any
 ) -> CellGraph:
     """Make a cell graph whose reactions depend on genes.
 
     A reaction node stands for one enzyme complex (one AND-term of the rule) in one direction, so it is lost if any of
     its genes is. Strains may also lose the reactions that carry no flux then.
     """
-    derive: tuple[Rule, ...] = (CATALYSES,) if CATALYSES in relations else ()
-    derive = (*derive, _blocked) if lose_blocked else derive
-    more: dict[str, Any] = {"lose_blocked": lose_blocked, "derive": derive, "media": media, "titles": titles}
-    return CellGraph.assemble(vocabularies, relations, origin, **more)
+    rules: list[Rule] = [CATALYSES] if CATALYSES in relations else []
+    if lose_blocked:
+        rules.append(_blocked)
+    return CellGraph.assemble(vocabularies, relations, derive=rules, lose_blocked=lose_blocked, **more)
 
 
 def _blocked(cell: CellGraph) -> Derivation:
@@ -292,23 +280,26 @@ def read_cell(directory: Path) -> CellGraph:
     Raises:
         GraphError: files are missing, damaged, of another schema version, or do not match the hash.
     """
-    directory = Path(directory)
+    directory, file = Path(directory), _META
     meta = _read_meta(directory)
-    vocabularies = {node_type: Vocabulary(tuple(names)) for node_type, names in meta["vocabularies"].items()}
-    if GENE in vocabularies:
-        other = {alias: tuple(genes) for alias, genes in meta["other_names"].items()}
-        vocabularies[GENE] = Vocabulary(vocabularies[GENE].names, other, meta["standard_names"])
     try:
+        check_fields(meta, _FIELDS)
+        vocabularies = {node_type: Vocabulary(tuple(names)) for node_type, names in meta["vocabularies"].items()}
+        if GENE in vocabularies:
+            other = {alias: tuple(genes) for alias, genes in meta["other_names"].items()}
+            vocabularies[GENE] = Vocabulary(vocabularies[GENE].names, other, meta["standard_names"])
+        file = _EDGES
         arrays, relations = read_npz(directory / _EDGES), dict[Relation, Edges]()
         for i, (source, name, destination) in enumerate(meta["relations"]):
             src, dst = (arrays[f"{i}_{end}"].astype(np.int64) for end in ("src", "dst"))
             weight = arrays.get(f"{i}_weight")
             edges = Edges(src, dst, None if weight is None else weight.astype(np.float32))
             relations[source, name, destination] = edges
-        more = (meta[name] for name in ("provenance", "lose_blocked", "media", "titles"))
-        cell = _assemble(vocabularies, relations, *more)
+        more = {name: meta[name] for name in ("lose_blocked", "provenance", "media", "titles")}
+        cell = _assemble(vocabularies, relations, **more)
     except (UnreadableError, LookupError, TypeError, ValueError, GraphError) as error:
-        raise _damaged(directory, f"{_EDGES}: {error}", "whole arrays for every relation") from error
+        expected = getattr(error, "expected", None) or "whole arrays for every relation"
+        raise _damaged(directory, f"{file}: {error}", expected) from error
     if cell.sha256 != meta["sha256"]:
         raise _damaged(directory, f"content hash {cell.sha256}", f"content hash {meta['sha256']}")
     return cell
@@ -335,13 +326,7 @@ def _read_meta(directory: Path) -> dict[str, Any]:
         do = "build the cell graph again, or use the version that wrote it"
         raise GraphError(what, got=got, expected=f"schema version {SCHEMA_VERSION}", do=do)
     # Cell graphs of earlier versions do not say these.
-    earlier = {"lose_blocked": False, "other_names": {}, "standard_names": {}, "titles": {}, "media": {}}
-    content: dict[str, Any] = earlier | meta
-    try:
-        check_fields(content, _FIELDS)
-    except UnreadableError as wrong:
-        raise _damaged(directory, f"{_META}: {wrong}", wrong.expected or "") from wrong
-    return content
+    return {"lose_blocked": False, "other_names": {}, "standard_names": {}, "titles": {}, "media": {}, **meta}
 
 
 # Cell graphs in words: node and edge counts, degrees, densities, and which genes nothing touches.
@@ -349,26 +334,17 @@ def _read_meta(directory: Path) -> dict[str, Any]:
 
 WIDTH = 100
 
-LISTED = 40  # untouched genes before '… and n more'
 
-
-def describe(cell: CellGraph, *, names: bool = False) -> str:
+def describe(cell: CellGraph) -> str:
     """Return plain text for the terminal, at most `WIDTH` columns wide if relation names are reasonably short.
 
     For each relation it lists: edges; nodes that are a source or a target; mean edges per target; the largest in- or
     out-degree and the node that has it (self-loops count as edges); density (edges per possible pair of source and
-    target); self-loops. The files follow with their sources, licences and hashes, and all ``names`` if asked for.
+    target); self-loops. The files follow with their sources, licences and hashes.
     """
-    parts = [
-        [f"Cell graph {cell.sha256[:16]}"],
-        _node_lines(cell),
-        _relation_lines(cell),
-        _source_lines(cell),
-        _dropped_lines(cell),
-        _untouched_lines(cell),
-        ["all genes", *_wrapped(", ".join(cell.genes.names))] if names else [],
-    ]
-    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+    parts = (_node_lines, _relation_lines, _source_lines, _dropped_lines, _untouched_lines)
+    texts = ["\n".join(line.rstrip() for line in part(cell)) for part in parts]
+    return "\n\n".join([f"Cell graph {cell.sha256[:16]}", *filter(None, texts)]) + "\n"
 
 
 def _node_lines(cell: CellGraph) -> list[str]:
@@ -377,7 +353,7 @@ def _node_lines(cell: CellGraph) -> list[str]:
         genes, reactions = (np.count_nonzero(degrees) for degrees in cell.degrees(CATALYSES))
         notes = {"gene": f"{genes:,} in a reaction's rule", "reaction": f"{reactions:,} with genes"}
     rows = [(kind, f"{number:,}", notes.get(kind, "")) for kind, number in cell.num_nodes.items()]
-    return [line.rstrip() for line in aligned([("nodes", "count", ""), *rows], left=(0, 2))]
+    return aligned([("nodes", "count", ""), *rows], left=(0, 2))
 
 
 def _relation_lines(cell: CellGraph) -> list[str]:
@@ -387,8 +363,7 @@ def _relation_lines(cell: CellGraph) -> list[str]:
         rows.append((f"{source} → {target}",) + ("",) * (len(headings) - 1))
         rows += [_row(cell, relation) for relation in cell.relations if relation[::2] == (source, target)]
     weighted = any(edges.weight is not None for edges in cell.content.values())
-    lines = [line.rstrip() for line in aligned(rows, left=(0, 6))]
-    return lines + (["* edges carry fixed weights"] if weighted else [])
+    return [*aligned(rows, left=(0, 6)), *(["* edges carry fixed weights"] if weighted else [])]
 
 
 def _row(cell: CellGraph, relation: Relation) -> tuple[str, ...]:
@@ -444,8 +419,7 @@ def _untouched_lines(cell: CellGraph) -> list[str]:
     if not names:
         return ["every gene is touched by a relation"]
     head = f"{len(names):,} of {len(cell.genes):,} genes are touched by no relation (self-loops aside)"
-    more = [f"  … and {len(names) - LISTED:,} more"] if len(names) > LISTED else []
-    return [head, *_wrapped(", ".join(names[:LISTED])), *more]
+    return [head, *_wrapped(listing(names, limit=40))]
 
 
 def _wrapped(text: str, first: str = "  ", others: str = "  ") -> list[str]:

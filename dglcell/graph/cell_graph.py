@@ -101,10 +101,9 @@ class CellGraph:
     ('b0008', 137)
 
     Args:
-        graph: a heterograph of DGL, a ``HeteroData`` of PyTorch Geometric, a dictionary of (source type, name,
+        graph: a heterograph of DGL, a ``HeteroData`` of PyTorch Geometric, or a dictionary of (source type, name,
             destination type) → (sources, destinations) or a DataFrame with ``source``, ``target`` and perhaps
-            ``weight``, or one DataFrame as ``to_pandas`` gives. The feature ``weight`` of edges (``edge_weight`` in
-            PyTorch Geometric) multiplies messages.
+            ``weight``. The feature ``weight`` of edges (``edge_weight`` in PyTorch Geometric) multiplies messages.
         names: node type → names of its nodes, in the order of their numbers; optional.
         num_nodes: node type → N, where a dictionary of edges does not say it; optional.
         derive: which nodes strains lose with others, in this order. A relation means: a node is lost if any source of
@@ -131,7 +130,7 @@ class CellGraph:
 
     def __init__(
         self,
-        graph: DGLGraph | HeteroData | Mapping[Relation, Any] | pd.DataFrame,
+        graph: DGLGraph | HeteroData | Mapping[Relation, Any],
         *,
         names: Mapping[str, Sequence[str]] | None = None,
         num_nodes: Mapping[str, int] | None = None,
@@ -140,15 +139,23 @@ class CellGraph:
         from dglcell.graph.heterograph import read_heterograph  # here, because it imports torch
 
         found = read_heterograph(graph, names, num_nodes)
-        numbered = {
-            t: Vocabulary(tuple(map(str, range(n)))) for t, n in found.num_nodes.items() if t not in found.names
-        }
-        self.vocabularies = {**found.names, **numbered}
-        self.content = {r: Edges(*found.ends[r], found.weights.get(r)) for r in sorted(found.ends)}
-        for relation, ends in self.content.items():
-            _check_ends(relation, ends, self.vocabularies)
-        self.ndata, self.edata, self.device, self.derive = found.ndata, found.edata, found.device, tuple(derive)
+        self._fill(found.names, found.edges, derive)
+        self.ndata, self.edata, self.device = found.ndata, found.edata, found.device
+
+    def _fill(
+        self, vocabularies: Mapping[str, Vocabulary], edges: Mapping[Relation, Edges], derive: Sequence[Rule]
+    ) -> None:
+        self.vocabularies, self.derive = dict(vocabularies), tuple(derive)
+        self.content = dict(sorted(edges.items()))
+        self.ndata, self.edata, self.device = {}, {}, "cpu"
         self.provenance, self.lose_blocked, self.media, self.titles = {}, False, {}, {}
+        for relation, ends in self.content.items():
+            for node_type, end in ((relation[0], ends.src), (relation[2], ends.dst)):
+                size = len(self.vocabularies.get(node_type, ()))
+                if len(end) and not 0 <= end.min() <= end.max() < size:
+                    what = f"relation {relation}: an edge ends at a node of type '{node_type}' that there is not"
+                    got, do = f"numbers {end.min()} to {end.max()}", "say how many nodes there are in `num_nodes`"
+                    raise GraphError(what, got=got, expected=f"0 … {size - 1}", do=do)
 
     @classmethod
     def assemble(
@@ -167,13 +174,9 @@ class CellGraph:
             do = "give a metabolic `model`, `networks`, or both"
             raise GraphError("the cell graph would have no relations", do=do)
         self = cls.__new__(cls)
-        self.vocabularies, self.derive = dict(vocabularies), tuple(derive)
-        self.content = {relation: relations[relation].sorted() for relation in sorted(relations)}
-        self.ndata, self.edata, self.device = {}, {}, "cpu"
+        self._fill(vocabularies, {relation: edges.sorted() for relation, edges in relations.items()}, derive)
         self.provenance, self.lose_blocked = provenance or {}, lose_blocked
         self.media, self.titles = media or {}, titles or {}
-        for relation, ends in self.content.items():
-            _check_ends(relation, ends, vocabularies)
         return self
 
     def with_genes(self, genes: Vocabulary) -> CellGraph:
@@ -270,13 +273,12 @@ class CellGraph:
 
     def edge_tensors(self) -> dict[Relation, tuple[Tensor, Tensor, Tensor | None]]:
         """Return relation → sources, destinations, and fixed weights or None, [E] each."""
-        import torch
+        from torch import from_numpy
 
-        def tensors(edges: Edges) -> tuple[Tensor, Tensor, Tensor | None]:
-            weight = None if edges.weight is None else torch.from_numpy(edges.weight)
-            return torch.from_numpy(edges.src), torch.from_numpy(edges.dst), weight
-
-        return {relation: tensors(edges) for relation, edges in self.content.items()}
+        return {
+            relation: (from_numpy(of.src), from_numpy(of.dst), None if of.weight is None else from_numpy(of.weight))
+            for relation, of in self.content.items()
+        }
 
     def degrees(self, relation: Relation) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the out-degrees of source nodes, [N], and the in-degrees of destination nodes, [M]."""
@@ -299,18 +301,8 @@ class CellGraph:
         names = {kind: np.array(v.names, dtype=object) for kind, v in self.vocabularies.items()}
         frames = []
         for (source, relation, target), edges in self.content.items():
+            columns = {"source_type": source, "source": names[source][edges.src], "relation": relation}
+            columns |= {"target_type": target, "target": names[target][edges.dst]}
             weight = np.nan if edges.weight is None else edges.weight.astype(np.float64)
-            ends = {"source": names[source][edges.src], "target": names[target][edges.dst]}
-            frames.append(pd.DataFrame({"source_type": source, "relation": relation, "target_type": target, **ends}))
-            frames[-1]["weight"] = weight
-        order = ["source_type", "source", "relation", "target_type", "target", "weight"]
-        return pd.concat(frames, ignore_index=True)[order]
-
-
-def _check_ends(relation: Relation, edges: Edges, vocabularies: Mapping[str, Vocabulary]) -> None:
-    for node_type, ends in ((relation[0], edges.src), (relation[2], edges.dst)):
-        size = len(vocabularies.get(node_type, ()))
-        if len(ends) and not 0 <= ends.min() <= ends.max() < size:
-            what = f"relation {relation}: an edge ends at a node of type '{node_type}' that there is not"
-            got, do = f"numbers {ends.min()} to {ends.max()}", "say how many nodes there are in `num_nodes`"
-            raise GraphError(what, got=got, expected=f"0 … {size - 1}", do=do)
+            frames.append(pd.DataFrame({**columns, "weight": weight}))
+        return pd.concat(frames, ignore_index=True)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.checks import Count, Positive, check_values
+from dglcell.checks import Count, Positive
 from dglcell.errors import ConfigError, GraphError, count
 from dglcell.files.atomic import find_raw, sha256_file
-from dglcell.graph.catalogue import GROUPS, NamedTable, NetworkConfig, named_table
+from dglcell.graph.catalogue import GROUPS, NetworkConfig, NetworkSource, named_table
 from dglcell.graph.cell_graph import CellGraph, Edges, merge_pairs
 from dglcell.graph.schema import GENE, Relation, check_relation_name, gene_relation
 from dglcell.graph.tables import EdgeTable, read_table, refuse_strangers
@@ -41,10 +41,10 @@ class Network:
 
 
 def read_network(
-    name: str, named: NamedTable, aliases: Vocabulary, known: Vocabulary, raw: str | None = None
+    name: str, named: NetworkSource, aliases: Vocabulary, known: Vocabulary, raw: str | None = None
 ) -> Network:
     """Read one edge table; names in ``known`` stand for themselves whatever the aliases say."""
-    config, (table, provenance) = named.config, named.read(raw)
+    config, (table, provenance) = named.table, named.read(raw)
     where = f"network '{name}' ({table.path.name})"
     of_genes = config.columns[:1] if config.layout == GROUPS else config.columns
     nameless = np.zeros(len(table), dtype=bool)
@@ -167,7 +167,7 @@ class SimilaritySource:
             what, got = f"`{key}` must say what genes are compared by", "both" if self.sets else "nothing"
             raise ConfigError(what, got=got, expected="either `relations` or `sets`")
         if self.sets is not None:
-            table = named_table(self.sets, f"{key}.sets").config
+            table = named_table(self.sets, f"{key}.sets").table
             if table.layout != GROUPS:
                 what, got = f"`{key}.sets` is no table of genes and sets", f"layout: {table.layout or 'pairs'}"
                 raise ConfigError(what, got=got, expected="layout: groups")
@@ -185,7 +185,6 @@ class SimilarityConfig:
 
     def validate(self, key: str = "cell.similarity") -> None:
         """Check the values at ``key``."""
-        check_values(self, key)
         for name, source in self.sources.items():
             check_relation_name(f"{SIMILAR}_{name}", where=f"{key}.sources.{name}")
             source.validate(f"{key}.sources.{name}")
@@ -250,7 +249,7 @@ def _set_profiles(
     from scipy import sparse
 
     named = named_table(config, f"{key}.sets")
-    config, (table, provenance) = named.config, named.read(raw)
+    config, (table, provenance) = named.table, named.read(raw)
     (members, rows), (sets, set_of) = table.text(config.columns[0]), table.text(config.columns[1], filled=False)
     names, ambiguous = aliases.resolve([name.removeprefix(config.strip_prefix) for name in members], genes)
     gene = np.where(np.isin(names, list(ambiguous)), -1, genes.indices(names))[rows]

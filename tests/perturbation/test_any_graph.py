@@ -229,7 +229,7 @@ def test_graphs_go_out_as_they_came_in() -> None:
     pyg = pytest.importorskip("torch_geometric.data")
     data = pyg.HeteroData()
     for node_type, number in cell.num_nodes.items():
-        data[node_type].num_nodes, data[node_type].names = number, [*cell.vocabularies[node_type].names]
+        data[node_type].num_nodes = number
     for relation, (src, dst, weight) in cell.edge_tensors().items():
         data[relation].edge_index = torch.stack([src, dst])
         if weight is not None:
@@ -245,7 +245,6 @@ def test_graphs_go_out_as_they_came_in() -> None:
 def test_names_are_kept_and_numbers_are_names_where_there_are_none() -> None:
     cell = dglcell.CellGraph(EDGES)
     assert cell.vocabularies["user"].names == ("ann", "bob")
-    assert dglcell.CellGraph(cell.to_pandas()).sha256 == cell.sha256
     tables = {r: pd.DataFrame({"source": u, "target": v}) for r, (u, v) in EDGES.items()}
     assert dglcell.CellGraph(tables).sha256 == cell.sha256
     tables[LIKES]["weight"] = [1.0, 2.0, 0.5]
@@ -403,7 +402,7 @@ BAD = {
         lambda _: CellGraph({LIKES: ([0], [1])}, names={"user": ["x", "x"]}), ("have one name", "x"), GraphError
     ),
     "a table of other columns": Bad(
-        lambda _: CellGraph(pd.DataFrame({"a": [1]})), ("lacks columns", "source_type"), GraphError
+        lambda _: CellGraph({LIKES: pd.DataFrame({"a": [1]})}), ("lacks columns", "source, target"), GraphError
     ),
 }
 """A table of what may go wrong: each is refused by a message that names it."""
