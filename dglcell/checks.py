@@ -234,11 +234,6 @@ def positive(expected: str | None = None, do: str | None = None) -> Rule:
     return must(lambda number: number > 0, "must be positive", expected, do)
 
 
-def below_one(what: str = "share") -> Rule:
-    """Make a rule that numbers are 0 or more, and less than 1."""
-    return must(lambda number: 0 <= number < 1, f"is no {what}", "0 or more, and less than 1")
-
-
 def one_of(*known: object, show: Callable[[Any], str] = str) -> Rule:
     """Make a rule that values are among these, shown in messages by ``show``."""
     return Rule(lambda key, value: check_choice(key, value, known, show=show))

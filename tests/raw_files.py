@@ -67,7 +67,7 @@ def tiny_overrides(folder: Path, cell: CellConfig) -> list[str]:
         if name in GENE_SETS:
             overrides.append(f"cell.{key}={folder / GENE_SETS[name].file.path}")
     for name, table in cell.tables().items():
-        if table.source is not None:
+        if table.table.source:
             overrides.append(f"cell.networks.{name}.path={folder / table.file.path}")
         if name in cell.networks and cell.networks[name].not_within:
             (folder / "screen.csv").write_text("gene_a,gene_b,score\nYAL001C,YBR002C,1\n")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import yaml
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dglcell.checks import HIDDEN, check_one_line, read_section
@@ -237,14 +237,12 @@ def _layers(path: Path, seen: tuple[Path, ...], base: str | None = None) -> Dict
         do = "remove `extends` from one of them"
         raise ConfigError("configurations extend each other in a circle", got=circle, do=do)
     own = read_yaml(path)
-    try:
-        extends = own.pop("extends", None) or []
-    except OmegaConfBaseException as error:
-        expected = "a file name, or a list of them, without `${…}` of other keys"
-        got = str(error).splitlines()[0]
-        raise ConfigError(f"'{path}': `extends` cannot be resolved", got=got, expected=expected) from error
+    written: Any = OmegaConf.to_container(own)
+    extends = written.get("extends") or []
+    if "extends" in written:
+        del own["extends"]
     names = [extends] if isinstance(extends, str) else extends
-    if not isinstance(names, list | ListConfig) or not all(isinstance(name, str) for name in names):
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"'{path}': `extends` names no files", got=extends, expected="a file name, or a list of them")
     for name in names:
         check_one_line(name, "extends")

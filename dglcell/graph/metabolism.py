@@ -46,9 +46,7 @@ def enzyme_complexes(rule: GPR, *, limit: int = 10_000, where: str = "rule") -> 
     def expand(node: object) -> set[frozenset[str]]:
         if isinstance(node, ast.Name):
             return {frozenset((node.id,))}
-        if not isinstance(node, ast.BoolOp):
-            what = f"{where}: the gene rule holds something other than AND, OR and gene names"
-            raise GraphError(what, got=type(node).__name__, do="mend the rule in the model file")
+        assert isinstance(node, ast.BoolOp), "cobra refuses all but AND, OR and names"
         terms, *others = map(expand, node.values)
         if isinstance(node.op, ast.Or):
             terms = terms.union(*others)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from dglcell.errors import DataError, GraphError, count, listing
+from dglcell.errors import GraphError, count, listing
 from dglcell.files.atomic import sha256_file
 from dglcell.graph.catalogue import MODELS, provenance, read_names
 from dglcell.graph.tables import read_aliases
@@ -58,13 +58,7 @@ def locate_model(name_or_path: str, raw: str | None = None) -> Path:
         return Path(str(folder.joinpath(SHIPPED[name_or_path])))
     if name_or_path not in MODELS:
         _check_extension(name_or_path)
-    file = MODELS.get(name_or_path, PublishedFile(name_or_path))
-    try:
-        return file.find(raw).path
-    except DataError as error:
-        if file.is_here(raw):
-            raise
-        raise GraphError(f"metabolic model: {error}") from error
+    return MODELS.get(name_or_path, PublishedFile(name_or_path)).find(raw).path
 
 
 def _check_extension(name_or_path: str) -> None:
@@ -322,12 +316,9 @@ def mend_rules(model: Model, where: str, *, keep: bool = False) -> list[str]:
         raise GraphError(what, got=f"reactions {got}", expected=expected)
     torn = [gene.id for gene in model.genes if "|" in gene.id and not gene.reactions]
     if torn:
-        parts = set(re.split(r"\s*\|\s*", torn[0]))
-        torn_in = [r.id for r in model.reactions if parts <= {gene.id for gene in r.genes}]
         what = f"metabolic model '{where}': {len(torn):,} names of genes have a '|', which means 'or' in gene rules"
-        got = listing(torn, limit=3) + (f"; the rule of reaction {torn_in[0]} falls apart" if torn_in else "")
         do = "write another sign in these names, in the list of genes and in the rules of the model file"
-        raise GraphError(what, got=got, do=do)
+        raise GraphError(what, got=listing(torn, limit=3), do=do)
     return found
 
 

@@ -7,18 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from dglcell.checks import (
-    Count,
-    NotEmpty,
-    Number,
-    Positive,
-    at_least,
-    below_one,
-    check_values,
-    must,
-    one_of,
-    read_section,
-)
+from dglcell.checks import Count, NotEmpty, Number, Positive, at_least, check_values, must, one_of, read_section
 from dglcell.errors import ConfigError, listing
 from dglcell.graph.schema import GENE, NODE_TYPES
 from dglcell.kernels import KERNEL_NAMES
@@ -64,7 +53,7 @@ Rounds = Annotated[int, at_least(0, "is negative")]
 Pool = Annotated[
     list[str], must(lambda pool: pool and set(pool) <= {*NODE_TYPES}, "names no node types", ", ".join(NODE_TYPES))
 ]
-Dropout = Annotated[float, below_one("probability")]
+Dropout = Annotated[float, must(lambda share: 0 <= share < 1, "is no probability", "0 or more, and less than 1")]
 Kernel = Annotated[str, one_of("auto", *KERNEL_NAMES)]
 Strategy = Annotated[str, one_of("auto", *STRATEGIES)]
 Messages = Annotated[str, one_of("own", "wild_type")]
