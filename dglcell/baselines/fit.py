@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dglcell.baselines import gaussian, kernel_ridge, simple, trees
-from dglcell.baselines.features import Reactions
-from dglcell.baselines.problem import MORE, SIMULATED, Baseline, Family, Problem
+from dglcell.baselines.problem import MORE, SIMULATED, Baseline, Family, Problem, Reactions
 from dglcell.errors import count
 from dglcell.files.atomic import atomic_file
 from dglcell.files.untrusted import UnreadableError, read_npz

@@ -10,9 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dglcell.baselines.features import Covariates, blocks
 from dglcell.baselines.kernel_ridge import LANDMARKS, MOST_EXACT, Compared, KernelBaseline, Values, limit, needs_more
-from dglcell.baselines.problem import MORE, Family, Problem
+from dglcell.baselines.problem import MORE, Covariates, Family, Problem, blocks
 from dglcell.data.strains import Strains
 
 FEWEST = 2  # numbers that strains have; of a single one the kernel ridge over strains finds the length

@@ -14,8 +14,19 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
-from dglcell.baselines.features import Covariates, GeneSimilarity, Reactions, adding, blocks, refuse_activities
-from dglcell.baselines.problem import MORE, MOST_STRAINS, Baseline, Family, Problem
+from dglcell.baselines.problem import (
+    MORE,
+    MOST_STRAINS,
+    Baseline,
+    Covariates,
+    Family,
+    GeneSimilarity,
+    Problem,
+    Reactions,
+    adding,
+    blocks,
+    refuse_activities,
+)
 from dglcell.baselines.simple import AdditiveRidge, no_lost_reaction
 from dglcell.data.strains import Strains
 

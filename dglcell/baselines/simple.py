@@ -10,8 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dglcell.baselines.features import Covariates, Reactions, blocks, refuse_activities
-from dglcell.baselines.problem import ANY, MORE, SIMULATED, Baseline, Family, Problem, each
+from dglcell.baselines.problem import (
+    ANY,
+    MORE,
+    SIMULATED,
+    Baseline,
+    Covariates,
+    Family,
+    Problem,
+    Reactions,
+    blocks,
+    each,
+    refuse_activities,
+)
 from dglcell.data.columns import COMPUTED, COVARIATE, MEDIUM, Column, Keys
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.baselines.features import Covariates, Reactions, blocks
-from dglcell.baselines.problem import ANY, FOLDS, MOST_STRAINS, Baseline, Family, Problem
+from dglcell.baselines.problem import ANY, FOLDS, MOST_STRAINS, Baseline, Covariates, Family, Problem, Reactions, blocks
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.data.strains import Strains
 

@@ -134,13 +134,8 @@ class _GatherRows(torch.autograd.Function):
         return gradients[0][dist.get_rank() :: world_size()] * world_size()
 
 
-def label_sums(cost_BT: Tensor, present_BT: Tensor) -> Tensor:
-    """Return sums and numbers of the costs of the labels that are not missing, [2, T]; those of parts add up."""
-    return torch.stack([cost_BT.masked_fill(~present_BT, 0.0).sum(0), present_BT.sum(0).to(cost_BT.dtype)])
-
-
 def mean_cost(sums_2T: Tensor, weight_T: Tensor | None) -> Tensor:
-    """Return the scalar mean of what ``label_sums`` summed; zero where there is no label.
+    """Return the scalar mean of what ``element_sums`` summed; zero where there is no label.
 
     Without weights every label counts alike. With weights it is the weighted mean over the phenotypes that have
     labels, each with the mean of its own, however many these are.
@@ -207,10 +202,11 @@ def masked_mean(element: Element, prediction_BT: Tensor, target_BT: Tensor, weig
 
 
 def element_sums(element: Element, prediction_BT: Tensor, target_BT: Tensor) -> Tensor:
-    """Return sums and numbers of ``element`` over this rank's labels, [2, T]; missing labels are left out."""
+    """Return sums and numbers of ``element`` over this rank's labels, [2, T], without missing ones; parts add up."""
     present_BT, dtype = ~target_BT.isnan(), torch.promote_types(prediction_BT.dtype, target_BT.dtype)
     prediction_BT, target_BT = (x.masked_fill(~present_BT, 0.0).to(dtype) for x in (prediction_BT, target_BT))
-    return label_sums(element(prediction_BT, target_BT), present_BT)
+    cost_BT = element(prediction_BT, target_BT)
+    return torch.stack([cost_BT.masked_fill(~present_BT, 0.0).sum(0), present_BT.sum(0).to(cost_BT.dtype)])
 
 
 class GaussianLoss(Loss):

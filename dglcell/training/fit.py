@@ -66,10 +66,7 @@ def run_id(file: Path) -> str:
 
 @contextmanager
 def tracked(config: Config) -> Iterator[Logger | None]:
-    """Provide a W&B logger, or None where it is disabled; rank 0 alone logs, and a continued run stays the same run.
-
-    W&B shows a run that a signal has stopped as preempted, and one that its user has stopped with Ctrl-C as killed.
-    """
+    """Provide a W&B logger, or None where it is disabled; rank 0 alone logs, and a continued run stays the same run."""
     mode = config.tracking.wandb
     if mode == "disabled" or not is_rank_zero():
         yield None
@@ -98,11 +95,7 @@ def tracked(config: Config) -> Iterator[Logger | None]:
         yield logger
         exit_code = 0
     except StoppedError as stop:
-        if stop.signal == signal.SIGINT:
-            exit_code = 255  # by which W&B tells it from a run that has failed
-        else:
-            run.mark_preempting()
-            exit_code = 128 + stop.signal
+        exit_code = 255 if stop.signal == signal.SIGINT else 128 + stop.signal  # W&B shows 255 as stopped by its user
         raise
     finally:
         folder = Path(run.dir).parent

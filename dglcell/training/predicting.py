@@ -15,9 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dglcell.baselines.features import Reactions, gene_similarity
 from dglcell.baselines.fit import fit_families, left_out_baselines, load_models, save_models
-from dglcell.baselines.problem import Baseline, Problem, in_words
+from dglcell.baselines.problem import Baseline, Problem, Reactions, gene_similarity, in_words
 from dglcell.data.columns import COVARIATE
 from dglcell.data.dataset import EpochBatches, Normaliser
 from dglcell.data.strains import Strains

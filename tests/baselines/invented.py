@@ -8,8 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dglcell.baselines.features import GeneSimilarity
-from dglcell.baselines.problem import Problem
+from dglcell.baselines.problem import GeneSimilarity, Problem
 from dglcell.data.strains import Strains
 
 

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dglcell.baselines import features, kernel_ridge
-from dglcell.baselines.features import GeneSimilarity
+from dglcell.baselines import kernel_ridge, problem
 from dglcell.baselines.fit import ALL_BASELINES, best_of, fit_families
 from dglcell.baselines.kernel_ridge import OWN, SHARED, StrainKernelRidge, fit_strain_kernels
-from dglcell.baselines.problem import ANY, DELETIONS, MORE, Baseline, in_words
+from dglcell.baselines.problem import ANY, DELETIONS, MORE, Baseline, GeneSimilarity, in_words
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.data.columns import COVARIATE, Column
 from dglcell.data.strains import Strains
@@ -214,7 +213,7 @@ def test_strains_are_compared_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None
     whole = [model.predict(strains) for model in fitted_kernel(strains, y, unlike(5))]
     said = in_words("kernel ridge", fitted_kernel(strains, y, unlike(5))[0])
     assert said == "kernel ridge (penalty 1, activity length 0.25)", "it says nothing of covariates that are not there"
-    monkeypatch.setattr(features, "MOST_COMPARED", 200)
+    monkeypatch.setattr(problem, "MOST_COMPARED", 200)
     pieces = [model.predict(strains) for model in fitted_kernel(strains, y, unlike(5))]
     np.testing.assert_allclose(pieces, whole)
     empty = strains.take(np.zeros(0, np.int64))

@@ -10,10 +10,10 @@ import scipy
 from numpy.typing import NDArray
 
 from dglcell.baselines import gaussian
-from dglcell.baselines.features import Covariates, GeneSimilarity
 from dglcell.baselines.fit import ALL_BASELINES, best_of
 from dglcell.baselines.gaussian import HELD, JITTER, USUAL, GaussianProcess, fit_gaussian_process
 from dglcell.baselines.kernel_ridge import Compared
+from dglcell.baselines.problem import Covariates, GeneSimilarity
 from dglcell.data.columns import COVARIATE
 from dglcell.data.strains import Strains
 from tests.baselines.invented import among, problem_of, unlike

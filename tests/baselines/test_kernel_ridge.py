@@ -12,11 +12,20 @@ import pytest
 from numpy.typing import NDArray
 
 from dglcell.api import load_cell
-from dglcell.baselines import features, kernel_ridge
-from dglcell.baselines.features import GeneSimilarity, Reactions, gene_similarity
+from dglcell.baselines import kernel_ridge, problem
 from dglcell.baselines.fit import ALL_BASELINES, fit_families, load_models, save_models
 from dglcell.baselines.kernel_ridge import ADDITIVE, KernelRidge, fit_kernel_ridge
-from dglcell.baselines.problem import ANY, DELETIONS, MORE, Baseline, Problem, in_words
+from dglcell.baselines.problem import (
+    ANY,
+    DELETIONS,
+    MORE,
+    Baseline,
+    GeneSimilarity,
+    Problem,
+    Reactions,
+    gene_similarity,
+    in_words,
+)
 from dglcell.data.columns import covariate_columns
 from dglcell.data.strains import Strains
 from dglcell.files.untrusted import UnreadableError
@@ -183,7 +192,7 @@ def test_cosines_of_many_genes_are_estimated(monkeypatch: pytest.MonkeyPatch) ->
     rng = np.random.default_rng(1)
     cell = cell_of(60, {gene_relation("one"): [(int(a), int(b)) for a, b in rng.integers(0, 60, (90, 2))]})
     exact = gene_similarity(cell, np.arange(60)).matrix
-    monkeypatch.setattr(features, "MOST_EXACT", 10)
+    monkeypatch.setattr(problem, "MOST_EXACT", 10)
     estimated = gene_similarity(cell, np.arange(60)).matrix
     assert np.abs(estimated - exact).max() < 0.15
     np.testing.assert_array_equal(estimated, gene_similarity(cell, np.arange(60)).matrix)

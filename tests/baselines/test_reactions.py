@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from dglcell import load_cell
 from dglcell.baselines import kernel_ridge, simple
-from dglcell.baselines.features import Reactions
 from dglcell.baselines.fit import ALL_BASELINES
 from dglcell.baselines.kernel_ridge import ReactionKernelRidge, fit_reaction_kernel
-from dglcell.baselines.problem import Problem
+from dglcell.baselines.problem import Problem, Reactions
 from dglcell.baselines.simple import UntrainedBound
 from dglcell.data.strains import Strains
 from dglcell.graph.cell import CellConfig, build_cell

@@ -102,10 +102,18 @@ MINIMAL = "cell: {model: textbook}\n"
         ("{name: gaussian, smallest_sd: 0}", "`loss.smallest_sd` is no noise level"),
         ("{name: gaussian, memory: 0}", "`loss.memory` is too small\n  got:      0\n  expected: 1 or more steps"),
         ("{name: dango, schedule: linear}", "`loss.schedule` is unknown"),
+        ("dango", "`loss.name: dango` needs what the model does not give: reconstruction\n  got:      `model.name: he"),
     ],
 )
 def test_wrong_values_are_refused_by_key(tmp_path: Path, override: str, expected: str) -> None:
     assert expected in refusal(write(tmp_path, "minimal.yaml", MINIMAL), f"loss={override}")
+
+
+def test_a_reconstruction_that_no_loss_reads_is_refused(tmp_path: Path) -> None:
+    dango = "cell: {model: textbook, derived: [isoenzyme]}\nmodel: {name: dango, zero_weights: {isoenzyme: 0.5}}\n"
+    message = refusal(write(tmp_path, "dango.yaml", dango), "loss=mse")
+    assert message.startswith("`loss.name: mse` does not read the model's reconstruction, which nothing else would")
+    assert "do:       set `loss.name: dango`, or `model.reconstruction: false`" in message
 
 
 def test_contrast_needs_embeddings_and_says_so() -> None:

@@ -22,7 +22,6 @@ from dglcell.losses.loss import DangoLoss
 from dglcell.models import dango
 from dglcell.models.config import DangoConfig
 from dglcell.models.dango import Dango, pair_error, zero_weight
-from dglcell.models.model import count_parameters
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.examples import examples
 from tests.models.plain_network import Parameters
@@ -175,12 +174,6 @@ def test_predictions_errors_and_gradients_equal_dense_matrices_and_loops(
     gradients = [torch.autograd.grad(t, parameters, allow_unused=True, materialize_grads=True) for t in totals]
     for name, gradient, right in zip(names, *gradients, strict=True):
         torch.testing.assert_close(gradient, right, atol=1e-10, rtol=1e-10, msg=lambda text, n=name: f"{n}: {text}")
-
-
-def test_parameter_count_of_the_original() -> None:
-    """3,138,270 = 454 · 6,607 + 138,692: six networks, H = 64."""
-    assert count_parameters(Dango(six_channels(6607), DangoConfig())) == 3_138_270
-    assert count_parameters(Dango(six_channels(100), DangoConfig())) == 454 * 100 + 138_692
 
 
 def test_weights_start_as_in_the_original() -> None:

@@ -1,4 +1,4 @@
-"""The whole model: parameter counts, dropout, recomputation, batches, weights of relations, and what it refuses."""
+"""The whole model: dropout, recomputation, batches, weights of relations, and what it refuses."""
 
 from __future__ import annotations
 
@@ -45,21 +45,6 @@ def small_config(**changes) -> HeteroCellConfig:
 
 def nine_network_cell(genes: int = 6607) -> ResidentCell:
     return resident_cell({("gene", f"network_{i}", "gene"): ([0], [1]) for i in range(9)}, {"gene": genes})
-
-
-@pytest.mark.parametrize(
-    ("keys", "number"),
-    [
-        ({"local_head": False, "combination": "none"}, 669_917),
-        ({"cross_relation": "pairwise_interaction", "cross_relation_norm": "layer", "gin_layers": 4}, 1_781_187),
-    ],
-    ids=["sum, two-layer GIN", "pairs with a norm, four-layer GIN, local predictor"],
-)
-def test_parameter_counts_of_the_original(keys: dict, number: int) -> None:
-    """With 6,607 genes, nine networks, H = 64 and three layers."""
-    config = HeteroCellConfig(metabolism=False, **keys)
-    config.validate()
-    assert count_parameters(HeteroCell(nine_network_cell(), config)) == number
 
 
 def outcome(cell: RandomCell, batch: GenotypeBatch, dense_share: float = 0.5, **changes) -> list[torch.Tensor]:

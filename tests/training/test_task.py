@@ -170,6 +170,9 @@ def test_classes_are_learnt_as_probabilities(tiny: Tiny, tmp_path: Path) -> None
     assert torch.equal(trained.normaliser.restore(outputs), outputs.sigmoid())
 
 
+DANGO = "{name: dango, hidden: 8, heads: 2, zero_weights: {isoenzyme: 0.5}}"
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -181,6 +184,7 @@ def test_classes_are_learnt_as_probabilities(tiny: Tiny, tmp_path: Path) -> None
         ["trainer.precision=bf16", "model.layers=2", "model.strategy=difference", "model.conv=sage"],
         ["data.eval_batch_size=7", "model.layers=0"],
         ["split.kind=gene_disjoint"],
+        ["cell.derived=[isoenzyme]", f"model={DANGO}", "loss=dango"],
     ],
     ids=" ".join,
 )

@@ -167,10 +167,6 @@ class Operator(OfVector):
         self.head = mlp([self.width, self.width, surroundings.outputs], activation, dropout)
 
     def see(self, seen: Seen) -> Seen:
-        return replace(seen, vectors={**seen.vectors, self.name: self._difference(seen)})
-
-    def _difference(self, seen: Seen) -> Tensor:
-        """Return the pooled states of the wild type minus those of every strain, [B, H]."""
         x_NH, genotypes = seen.wild_type[GENE], seen.strains
         keep_NB = keep_nodes(len(x_NH), genotypes.perturbations.nodes[GENE])
         left_NB = None if genotypes.activities is None else activities(seen.cell, genotypes)[GENE]
@@ -184,7 +180,8 @@ class Operator(OfVector):
         moved_BH = as_difference(pooled_BH) + self.attention(x_NH, p_N1 + change_NB, *genotypes.padded())
         # The bias cancels but in a strain without genes, whose pooled state is zero. Its gradient is never absent:
         # processes that train together wait for every one.
-        return F.linear(-moved_BH, self.pooling.value.weight) + ~some_B1 * self.pooling.value.bias
+        z_BH = F.linear(-moved_BH, self.pooling.value.weight) + ~some_B1 * self.pooling.value.bias
+        return replace(seen, vectors={**seen.vectors, self.name: z_BH})
 
 
 class Genes(Term):
@@ -217,10 +214,7 @@ class Genes(Term):
             self.head["factorisation"].start_at_the_mean()
 
     def forward(self, seen: Seen) -> Tensor:
-        return self.score(seen.x_BKH, *seen.strains.padded())
-
-    def score(self, x_BKH: Tensor, genes_BK: Tensor, removed_BK: Tensor) -> Tensor:
-        """Return the scores of vectors of changed genes, [B, T]; zero for an empty set."""
+        x_BKH, (genes_BK, removed_BK) = seen.x_BKH, seen.strains.padded()
         arguments = {"attention": (x_BKH, removed_BK), "factorisation": (x_BKH, genes_BK, removed_BK)}
         scores: list[Tensor] = [head(*arguments[name]) for name, head in self.head.items()]
         return sum(scores[1:], scores[0])
