@@ -32,8 +32,8 @@ SLOTS = {
     "term": Slot("model.terms", "dglcell.models.terms.term:Term"),
     "conv": Slot("model.conv", "dglcell.nn.convolutions:Convolution", "dglcell.nn.dgl_conv:as_convolution"),
     "loss": Slot("loss.name", "dglcell.losses.loss:Loss"),
-    "source": Slot("data.source.name", "dglcell.data.sources.source:Source"),
-    "simulator": Slot("data.computed", "dglcell.data.sources.source:Simulator"),
+    "source": Slot("data.source.name", "dglcell.data.sources.config:Source"),
+    "simulator": Slot("data.computed", "dglcell.data.sources.config:Simulator"),
 }
 
 FORM = "MODULE:CLASS of your own"

@@ -141,7 +141,7 @@ class Normaliser(nn.Module):
         shifts, scales = [], []
         for name, column in zip(phenotypes, labels_ST.double().unbind(1), strict=True):
             values = column[~column.isnan()]
-            _check_labels(name, values, kind)
+            _check_labels(name, values)
             standard = kind == "standard"
             shifts.append(values.mean() if standard else values.new_zeros(()))
             scales.append(values.std(unbiased=False) if standard else values.new_ones(()))
@@ -168,7 +168,7 @@ class Normaliser(nn.Module):
         return self.expect(outputs) * self.scale + self.shift
 
 
-def _check_labels(name: str, values: Tensor, kind: str) -> None:
+def _check_labels(name: str, values: Tensor) -> None:
     if len(values) == 0:
         raise DataError(f"phenotype '{name}' has no label in the training part", do="choose another split")
     low, high = values.min().item(), values.max().item()
@@ -180,9 +180,11 @@ def _check_labels(name: str, values: Tensor, kind: str) -> None:
         raise DataError(f"phenotype '{name}' is constant in the training part", got=got, do=do)
 
 
-def check_range(name: str, values: Tensor, kind: str) -> None:
-    """Refuse labels of a phenotype that cannot be normalised in this way."""
-    if kind == "logistic" and len(values) and not 0 <= float(values.min()) <= float(values.max()) <= 1:
-        what = f"`data.normalise: logistic`: labels of phenotype '{name}' are no probabilities"
-        do = "leave it out of `data.phenotypes`, or set `data.normalise: standard`"
-        raise DataError(what, got=f"{values.min().item():.4g} … {values.max().item():.4g}", expected="0 … 1", do=do)
+def check_range(labels_ST: Tensor, phenotypes: tuple[str, ...], kind: str) -> None:
+    """Refuse labels that cannot be normalised in this way."""
+    for name, values in zip(phenotypes, labels_ST.unbind(1), strict=True):
+        wrong = (values < 0) | (values > 1)
+        if kind == "logistic" and wrong.any():
+            what = f"`data.normalise: logistic`: labels of phenotype '{name}' are no probabilities"
+            do = "leave it out of `data.phenotypes`, or set `data.normalise: standard`"
+            raise DataError(what, got=f"{values[wrong][0].item():.4g}", expected="0 … 1", do=do)

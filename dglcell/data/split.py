@@ -166,9 +166,9 @@ def divide(config: SplitConfig, table: Strains) -> tuple[Parts, dict[str, Any]]:
     if config.covariate is not None:
         shaped |= {"covariate": config.covariate, "test_values": list(config.test_values)}
     if config.kind in GENE_SPLITS:
-        shaped["test_genes"] = GENE_SPLITS[config.kind][1] if config.test_genes is None else config.test_genes
+        shaped["test_genes"] = config.test_genes or GENE_SPLITS[config.kind][1]
     if config.kind == "deletions":
-        shaped["max_deletions"] = TRAINED_DELETIONS if config.max_deletions is None else config.max_deletions
+        shaped["max_deletions"] = config.max_deletions or TRAINED_DELETIONS
         shaped |= {} if config.all_train is None else {"all_train": config.all_train}
     return DIVIDED[config.kind](table, config), shaped
 
@@ -180,41 +180,26 @@ class Bins(NamedTuple):
     """Describe the groups that strains are divided into: three parts, or equal folds, each the test part once."""
 
     shares: tuple[float, ...]  #: shares of the strains, one for each bin; they sum to 1
-    parts: tuple[int, ...]  #: the part that each bin is
+    parts: Parts  #: the part that each bin is
 
     @classmethod
     def of(cls, config: SplitConfig, *, training: bool = False) -> Bins:
         """Make bins for the parts, for training and validation alone, or for folds; after ``fold`` one validates."""
         if training:
             two = config.fractions[:TEST]
-            return cls(tuple(share / sum(two) for share in two), (TRAIN, VALIDATION))
+            return cls(tuple(share / sum(two) for share in two), np.array([TRAIN, VALIDATION], np.uint8))
         if config.folds is None or config.fold is None:
-            return cls(tuple(config.fractions), (TRAIN, VALIDATION, TEST))
-        parts = [TRAIN] * config.folds
+            return cls(tuple(config.fractions), np.array([TRAIN, VALIDATION, TEST], np.uint8))
+        parts = np.full(config.folds, TRAIN, np.uint8)
         parts[config.fold], parts[(config.fold + 1) % config.folds] = TEST, VALIDATION
-        return cls((1 / config.folds,) * config.folds, tuple(parts))
+        return cls((1 / config.folds,) * config.folds, parts)
 
-    def parts_of(self, bins: NDArray[np.int64]) -> Parts:
-        """Return the part of each strain's bin, [S]."""
-        return np.array(self.parts, np.uint8)[bins]
-
-    def filled(self, order: Keys, level: NDArray[np.int64]) -> Parts:
+    def filled(self, order: Keys, level: NDArray[np.int64] | int = 0) -> Parts:
         """Return the part of each strain, [S], after `fill`; strains of each level are divided separately."""
-        bins = np.empty(len(order), np.int64)
-        for value in np.unique(level):
-            bins[level == value] = fill(order[level == value], self.shares)
-        return self.parts_of(bins)
-
-
-def query_pairs(table: Strains) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the strains with a query pair, [n] ascending, and the two genes of each, [n, 2].
-
-    The query pair is the first two genes of a strain, in either order. Tables list the genes of the query strain
-    first and the array gene last. So of the three pairs of a trigenic strain only the one counts that was built into
-    the query strain. A double mutant is its own query pair; strains with fewer deletions have none.
-    """
-    rows = np.flatnonzero(table.num_deletions >= 2)
-    return rows, table.targets[table.offsets[rows][:, None] + [0, 1]].astype(np.int64)
+        bins, levels = np.empty(len(order), np.int64), np.broadcast_to(level, len(order))
+        for value in np.unique(levels):
+            bins[levels == value] = fill(order[levels == value], self.shares)
+        return self.parts[bins]
 
 
 def random_parts(table: Strains, config: SplitConfig, *, training: bool = False) -> Parts:
@@ -252,28 +237,29 @@ def covariate_parts(table: Strains, config: SplitConfig) -> Parts:
     """
     values, which = _covariate_values(table, config)
     if not config.test_values:
-        return Bins.of(config).filled(shuffled(gene_keys(values), config.seed)[which], np.zeros(len(table), np.int64))
+        return Bins.of(config).filled(shuffled(gene_keys(values), config.seed)[which])
     is_test = np.isin(values, config.test_values)[which]
     return _others_random(table, config, np.full(len(table), TEST, np.uint8), ~is_test)
 
 
 def deletions_parts(table: Strains, config: SplitConfig) -> Parts:
     """Put strains with more than ``max_deletions`` into test; those with ``all_train`` or fewer all train."""
-    most = TRAINED_DELETIONS if config.max_deletions is None else config.max_deletions
-    few, divided = table.num_deletions <= most, table.num_deletions > (config.all_train or -1)
+    few = table.num_deletions <= (config.max_deletions or TRAINED_DELETIONS)
+    divided = table.num_deletions > (config.all_train or -1)
     return _others_random(table, config, np.where(few, TRAIN, TEST).astype(np.uint8), few & divided)
 
 
 def pair_disjoint_parts(table: Strains, config: SplitConfig) -> Parts:
-    """Divide so that no query pair (`query_pairs`) is in two parts.
+    """Divide so that no query pair is in two parts: the first two genes of a strain, in either order.
 
+    Tables list the genes of the query strain first and the array gene last. So of the three pairs of a trigenic strain
+    only the one counts that was built into the query strain. Strains of fewer than two genes have no pair, and train.
     Query pairs that share a gene set (the same triple found from two sides) stay together, so that no gene set is in
-    two parts either. Strains without a pair train. ``by_deletions`` applies to pairs of double mutants alone, those of
-    triples, and so on: a few large query pairs of a trigenic screen would else all go to training.
+    two parts either. ``by_deletions`` applies to pairs of double mutants alone, those of triples, and so on: a few
+    large query pairs of a trigenic screen would else all go to training.
     """
-    parts = np.full(len(table), TRAIN, np.uint8)
-    paired, pairs = query_pairs(table)
-    keys = gene_keys(table.names)[pairs].sum(axis=1)
+    parts, paired = np.full(len(table), TRAIN, np.uint8), np.flatnonzero(table.num_deletions >= 2)
+    keys = gene_keys(table.names)[table.targets[table.offsets[paired][:, None] + [0, 1]]].sum(axis=1)
     order = shuffled(_join_pairs(keys, table.gene_set_keys[paired]), config.seed)
     ranks, group = np.unique(order, return_inverse=True)
     most = np.zeros(len(ranks), np.int64)
@@ -343,7 +329,7 @@ def stratified_parts(table: Strains, config: SplitConfig) -> Parts:
     turn = np.argsort(stratum_of, kind="stable")
     dealt = np.empty(len(first), np.int64)
     dealt[turn] = np.repeat(np.tile(np.arange(len(bins.shares)), len(quotas)), quotas.ravel())
-    return bins.parts_of(dealt[group])
+    return bins.parts[dealt[group]]
 
 
 def _strata(
@@ -382,6 +368,18 @@ def _quotas(sizes: NDArray[np.int64], keys: NDArray[np.bool_], shares: Sequence[
 
 
 def gene_disjoint_parts(table: Strains, config: SplitConfig) -> Parts:
+    """Divide by genes; with ``test_values`` every test strain also has one of these values, which no other strain has.
+
+    Strains with a test gene or a test value, but not both, are ``UNUSED``.
+    """
+    parts = _divided_by_genes(table, config)
+    if config.test_values:
+        values, which = _covariate_values(table, config)
+        parts[(parts == TEST) != np.isin(values, config.test_values)[which]] = UNUSED
+    return parts
+
+
+def _divided_by_genes(table: Strains, config: SplitConfig) -> Parts:
     """Divide the genes, and the strains by their genes.
 
     A strain with a test gene is test, else one with a validation gene is validation. No test gene occurs outside the
@@ -400,7 +398,7 @@ def gene_disjoint_parts(table: Strains, config: SplitConfig) -> Parts:
     if config.folds is not None:
         rank = _ranks(table, config.seed)
         fold = np.minimum(rank * config.folds // int((frequency > 0).sum()), config.folds - 1)
-        part = Bins.of(config).parts_of(fold)[table.targets]
+        part = Bins.of(config).parts[fold][table.targets]
         order = shuffled(gene_keys(table.names)[table.targets] ^ table.gene_set_keys[table.owners], config.seed)
         # The genes stay grouped by strain, so that each strain still begins at the same place.
         own = part[np.lexsort((order, table.owners))[starts]]
@@ -417,18 +415,6 @@ def gene_disjoint_parts(table: Strains, config: SplitConfig) -> Parts:
     return parts
 
 
-def new_genes_parts(table: Strains, config: SplitConfig) -> Parts:
-    """Divide by genes (`gene_disjoint_parts`); with ``test_values`` every test strain also has one of these values.
-
-    No other strain has a test value. Those with a test gene or a test value, but not both, are ``UNUSED``.
-    """
-    parts = gene_disjoint_parts(table, config)
-    if config.test_values:
-        values, which = _covariate_values(table, config)
-        parts[(parts == TEST) != np.isin(values, config.test_values)[which]] = UNUSED
-    return parts
-
-
 def held_out_gene_parts(table: Strains, config: SplitConfig) -> Parts:
     """Make the gene splits of DANGO (Zhang et al. 2020, bioRxiv 2020.11.26.400739; ``main.py`` of its repository).
 
@@ -438,8 +424,7 @@ def held_out_gene_parts(table: Strains, config: SplitConfig) -> Parts:
     `gene_disjoint_parts`. DANGO's own draw depends on a generator's state and is not repeated here.
     """
     one_is_enough, usual = GENE_SPLITS[config.kind]
-    test_genes = usual if config.test_genes is None else config.test_genes
-    hits = table.total((_ranks(table, config.seed) < test_genes)[table.targets])
+    hits = table.total((_ranks(table, config.seed) < (config.test_genes or usual))[table.targets])
     parts = np.full(len(table), UNUSED, np.uint8)
     parts[(hits > 0) & ((hits == table.num_deletions) | one_is_enough)] = TEST
     return _others_random(table, config, parts, hits == 0)
@@ -456,7 +441,7 @@ DIVIDED: dict[str, Callable[[Strains, SplitConfig], Parts]] = {
     "random": random_parts,
     "stratified": stratified_parts,
     "pair_disjoint": pair_disjoint_parts,
-    "gene_disjoint": new_genes_parts,
+    "gene_disjoint": gene_disjoint_parts,
     **dict.fromkeys(GENE_SPLITS, held_out_gene_parts),
     "deletions": deletions_parts,
     "covariate": covariate_parts,
@@ -504,13 +489,9 @@ def _takes(deletions: NDArray[np.int64], quota: int) -> list[tuple[int, int]]:
     """Return pairs (number of deletions, strains to take): at most one deletion first, then evenly over the rest."""
     numbers, available = np.unique(deletions, return_counts=True)
     takes = []
-    few = numbers <= 1
-    for number, count in zip(numbers[few].tolist(), available[few].tolist(), strict=True):
-        takes.append((number, min(count, quota)))
-        quota -= takes[-1][1]
     # From the scarcest on, each takes an even share of what is left, so that its shortfall goes to the others.
-    many = sorted(zip(available[~few].tolist(), numbers[~few].tolist(), strict=True))
-    for turn, (count, number) in enumerate(many):
-        takes.append((number, min(count, quota // (len(many) - turn))))
+    for turn in np.lexsort((numbers, np.where(numbers <= 1, 0, available))).tolist():
+        evenly = 1 if numbers[turn] <= 1 else len(numbers) - len(takes)
+        takes.append((int(numbers[turn]), min(int(available[turn]), quota // evenly)))
         quota -= takes[-1][1]
     return takes

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -102,8 +101,7 @@ class Strains:
             got, expected = f"{least} … {most}", f"0 … {len(self.names) - 1}"
             raise DataError("strains: targets outside their names", got=got, expected=expected)
         lengths = {f"column '{column.name}'": (len(of), len(self)) for column, of in self.columns.items()}
-        lengths["activities"] = len(self.left()), len(targets)
-        for what, (length, wanted) in lengths.items():
+        for what, (length, wanted) in {**lengths, "activities": (len(self.left()), len(targets))}.items():
             if length != wanted:
                 raise DataError(f"strains: {what} has the wrong length", got=length, expected=wanted)
         for place in np.flatnonzero(no_activities(self.left()))[:1]:
@@ -117,7 +115,7 @@ class Strains:
     @classmethod
     def from_indices(cls, names: tuple[str, ...], strains: Sequence[Sequence[int]], **of: Any) -> Self:
         """Make strains from lists of targets; ``of`` are other fields."""
-        targets = np.fromiter(chain.from_iterable(strains), np.int32)
+        targets = np.fromiter(itertools.chain.from_iterable(strains), np.int32)
         return cls(names, targets, np.cumsum([0, *map(len, strains)], dtype=np.int64), **of)
 
     @classmethod
@@ -148,22 +146,20 @@ class Strains:
 
         Raises:
             GenotypeError: the cell lacks a gene, or an activity is no amount.
-            DataError: a phenotype has more or fewer numbers than there are strains, or an infinite one; or a covariate
-                is missing.
+            DataError: a phenotype or covariate does not fit, or is infinite or missing.
         """
         listed = list(strains)
         genotypes = list_genotypes(listed)
-        activities = None
+        activities, joined = None, itertools.chain.from_iterable
         if any(isinstance(strain, Mapping) for strain in listed):
             left = (strain.values() if isinstance(strain, Mapping) else [0.0] * len(strain) for strain in listed)
-            activities = np.fromiter(chain.from_iterable(left), np.float32)
+            activities = np.fromiter(joined(left), np.float32)
         if cell is not None:
             genotypes = [[cell.genes.find(gene) for gene in genes] for genes in genotypes]
-            unknown = ((i, gene) for i, genes in enumerate(genotypes) for gene in genes if gene not in cell.genes)
-            for number, gene in unknown:
+            for number, gene in ((i, gene) for i, of in enumerate(genotypes) for gene in of if gene not in cell.genes):
                 raise GenotypeError(f"strain {number}: unknown gene '{gene}'{cell.genes.suggestion(gene)}")
         columns = {**_label_columns(phenotypes or {}), **covariate_columns(covariates or {})}
-        names, targets = np.unique(np.array([*chain.from_iterable(genotypes)], dtype=object), return_inverse=True)
+        names, targets = np.unique(np.array([*joined(genotypes)], dtype=object), return_inverse=True)
         offsets = np.cumsum([0, *map(len, genotypes)], dtype=np.int64)
         return cls(tuple(names), targets.astype(np.int32), offsets, columns, dict(units or {}), activities=activities)
 
@@ -275,8 +271,8 @@ class Strains:
         """Return the changes of each strain as `from_names` takes them: a list of deleted genes, or gene → activity."""
         if self.activities is None:
             return self.genotypes
-        left = [self.activities[first:last].tolist() for first, last in itertools.pairwise(self.offsets)]
-        return [dict(zip(genes, of, strict=True)) for genes, of in zip(self.genotypes, left, strict=True)]
+        left = np.split(self.activities, self.offsets[1:-1])
+        return [dict(zip(genes, of.tolist(), strict=True)) for genes, of in zip(self.genotypes, left, strict=False)]
 
     @property
     def num_deletions(self) -> Array:
@@ -318,17 +314,13 @@ class Strains:
     def gene_set_keys(self) -> Keys:
         """Return a key of each strain's gene set, [S], that does not depend on the order of its genes.
 
-        A sum of hashes modulo 2^64: equal sets have equal keys; different ones collide with a chance of about
-        1e-5 in 20 million strains, and would then share a part.
+        A sum of hashes modulo 2^64: in 20 million strains two sets share one with a chance of about 1e-5.
         """
         return self.total(gene_keys(self.names)[self.targets])
 
     @property
     def strain_keys(self) -> Keys:
-        """Return a key of each strain, [S], equal where genes, their activities and all covariates are.
-
-        They are keys of gene sets where strains have neither activities nor covariates.
-        """
+        """Return a key of each strain, [S], equal where genes, activities and covariates are; see `gene_set_keys`."""
         keys = self.gene_set_keys
         if self.activities is not None:
             of_targets = gene_keys(self.names)[self.targets] ^ number_keys(self.activities)
@@ -352,13 +344,9 @@ class Strains:
         """Return what the strains do to a cell graph, as integers; the record has to be in tensors."""
         from dglcell.perturbation.genotype import GenotypeBatch
 
+        seen, blocked = self.columns.get(Column(SEEN)), self.columns.get(Column(BLOCKED))
         return GenotypeBatch(
-            self.targets.long(),
-            self.offsets,
-            self.max_deletions,
-            self.activities,
-            covariates=self.columns.get(Column(SEEN)),
-            blocked=self.columns.get(Column(BLOCKED)),
+            self.targets.long(), self.offsets, self.max_deletions, self.activities, covariates=seen, blocked=blocked
         )
 
     # Covariates.
@@ -386,20 +374,20 @@ class Strains:
         own, values_of, found = self.covariates, self.of_kind(COVARIATE), []
         for name, categories in seen.items():
             if name not in own or bool(categories) != bool(own[name]):
-                expected = f"a column '{name}' of {'texts' if categories else 'numbers'}"
-                raise DataError(
-                    f"strains lack the covariate '{name}', which the model sees",
-                    got=listing(own) or "strains without covariates",
-                    expected=expected + (f", each {listing(categories)}" if categories else ""),
-                )
+                what = f"strains lack the covariate '{name}', which the model sees"
+                of = f"texts, each {listing(categories)}" if categories else "numbers"
+                got, expected = listing(own) or "strains without covariates", f"a column '{name}' of {of}"
+                raise DataError(what, got=got, expected=expected)
             values = values_of[name]
-            used = {own[name][i] for i in np.unique(values).astype(int) if i >= 0} if categories else {}
-            if unknown := sorted({*used} - {*categories}):
-                what = f"covariate '{name}' has a value that the model was not made for"
-                raise DataError(what, got=listing(unknown), expected=f"among {listing(categories)}")
-            # The value −1 means an unknown category, and stays −1.
-            codes = np.array([*(categories.index(c) if c in categories else -1 for c in own[name]), -1])
-            found.append(codes[values.astype(np.int64)] if categories else values)
+            if categories:
+                used = {own[name][i] for i in np.unique(values).astype(int) if i >= 0}
+                if unknown := sorted(used - {*categories}):
+                    what = f"covariate '{name}' has a value that the model was not made for"
+                    raise DataError(what, got=listing(unknown), expected=f"among {listing(categories)}")
+                # The value −1 means an unknown category, and stays −1.
+                codes = np.array([*(categories.index(c) if c in categories else -1 for c in own[name]), -1])
+                values = codes[values.astype(np.int64)]
+            found.append(values)
         stacked = np.stack(found, axis=1).astype(np.float32)
         return self.with_(columns={**self.columns, Column(SEEN): stacked})
 
@@ -408,12 +396,13 @@ class Strains:
     def slice(self, start: int, stop: int) -> Self:
         """Return strains ``start`` to ``stop``, without copying."""
         first, last = self.offsets[start], self.offsets[stop]
-        return self.with_(
-            targets=self.targets[first:last],
-            activities=None if self.activities is None else self.activities[first:last],
-            offsets=self.offsets[start : stop + 1] - first,
-            columns={column: values[start:stop] for column, values in self.columns.items()},
-        )
+        columns = {column: values[start:stop] for column, values in self.columns.items()}
+        return self._of(slice(first, last), self.offsets[start : stop + 1] - first, columns)
+
+    def _of(self, places: Any, offsets: Array, columns: Mapping[Column, Array]) -> Self:
+        """Return strains of the targets at ``places``."""
+        activities = None if self.activities is None else self.activities[places]
+        return self.with_(targets=self.targets[places], activities=activities, offsets=offsets, columns=columns)
 
     def take(self, rows: Array, size: int | None = None) -> Self:
         """Return the strains at ``rows``, [B] integers on the same device, in that order.
@@ -422,35 +411,27 @@ class Strains:
         which are filled up.
         """
         counts = self.offsets[rows + 1] - self.offsets[rows]
+        columns = {column: values[rows] for column, values in self.columns.items()}
         if isinstance(self.targets, np.ndarray):
             offsets: Array = np.append(0, np.cumsum(counts)).astype(np.int64)
             places = np.repeat(self.offsets[rows] - offsets[:-1], counts) + np.arange(offsets[-1])
-            targets: Array = self.targets[places]
-        else:
-            import torch
+            return self._of(places, offsets, columns)
+        import torch
 
-            from dglcell.perturbation.targets import strains_of
+        from dglcell.perturbation.targets import strains_of
 
-            offsets = torch.cat([counts.new_zeros(1), torch.cumsum(counts, 0)])
-            size = int(offsets[-1]) if size is None else size
-            numbers = torch.arange(size, device=self.targets.device)
-            places = numbers + (self.offsets[rows] - offsets[:-1])[strains_of(offsets, size)]
-            places = places.clamp(max=len(self.targets) - 1)
-            targets = torch.where(numbers < offsets[-1], self.targets[places].long(), -1)
-        activities = None if self.activities is None else self.activities[places]
-        columns = {column: values[rows] for column, values in self.columns.items()}
-        made = self.with_(targets=targets, offsets=offsets, columns=columns, activities=activities)
-        if not isinstance(targets, np.ndarray):
-            made.__dict__["max_deletions"] = self.max_deletions
+        offsets = torch.cat([counts.new_zeros(1), torch.cumsum(counts, 0)])
+        size = int(offsets[-1]) if size is None else size
+        numbers = torch.arange(size, device=self.targets.device)
+        places = numbers + (self.offsets[rows] - offsets[:-1])[strains_of(offsets, size)]
+        made = self._of(places.clamp(max=len(self.targets) - 1), offsets, columns)
+        targets = torch.where(numbers < offsets[-1], made.targets.long(), -1)
+        made.__dict__.update(targets=targets, max_deletions=self.max_deletions)
         return made
 
     def with_targets(self, chosen: NDArray[np.bool_]) -> Self:
         """Return the strains with the targets alone for which ``chosen``, [P], is true; in numpy."""
-        return self.with_(
-            targets=self.targets[chosen],
-            activities=None if self.activities is None else self.activities[chosen],
-            offsets=np.concatenate([[0], np.cumsum(chosen)])[self.offsets],
-        )
+        return self._of(chosen, np.append(0, np.cumsum(chosen))[self.offsets], self.columns)
 
     def left(self) -> NDArray[np.float32]:
         """Return what is left of each target, [P], 0 where all are deleted."""
@@ -516,7 +497,6 @@ def list_genotypes(strains: Iterable[Iterable[str]]) -> list[list[str]]:
 def _label_columns(phenotypes: Mapping[str, ArrayLike]) -> dict[Column, NDArray[np.float32]]:
     labels = {name: np.asarray(values, dtype=np.float32) for name, values in phenotypes.items()}
     for name, values in labels.items():
-        if np.isinf(values).any():
-            number = int(np.argmax(np.isinf(values)))
+        for number in np.flatnonzero(np.isinf(values))[:1]:
             raise DataError(f"strain {number}: {name} is infinite", expected="a number, or NaN if not measured")
     return columns_of(phenotype=labels)

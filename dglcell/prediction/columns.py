@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from dglcell.checks import STRONGEST
 from dglcell.data.columns import COVARIATE, Column
 from dglcell.data.sources import Computed
-from dglcell.data.sources.config import CsvConfig, GuideConfig
+from dglcell.data.sources.config import CsvConfig, GuideConfig, Work
 from dglcell.data.sources.csv_table import SITE, guide_covariates
-from dglcell.data.sources.source import Work
 from dglcell.data.sources.text_table import read_rows
 from dglcell.data.strains import Strains, list_genotypes
 from dglcell.data.table import (

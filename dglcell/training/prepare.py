@@ -15,7 +15,7 @@ from dglcell.data.columns import BLOCKED, COVARIATE, MEDIUM, Column
 from dglcell.data.config import EVALUATED, PARTS
 from dglcell.data.dataset import Normaliser, check_range, strains_of_cell
 from dglcell.data.sources import Computed, load_source, source_files
-from dglcell.data.sources.source import Work
+from dglcell.data.sources.config import Work
 from dglcell.data.split import Split, make_split
 from dglcell.data.store import Store, build_store
 from dglcell.data.strains import Strains
@@ -85,10 +85,9 @@ class Prepared:
 
     def normaliser(self, kind: str) -> Normaliser:
         """Return the statistics of the training labels; labels of all parts are looked at."""
-        used = self.dataset.labels[torch.cat([*self.parts.values()])]
-        for name, labels in zip(self.dataset.phenotypes, used.unbind(1), strict=True):
-            check_range(name, labels[~labels.isnan()], kind)
-        return Normaliser.fit(self.dataset.labels[self.parts["train"]], tuple(self.dataset.phenotypes), kind)
+        labels, phenotypes = self.dataset.labels, tuple(self.dataset.phenotypes)
+        check_range(labels[torch.cat([*self.parts.values()])], phenotypes, kind)
+        return Normaliser.fit(labels[self.parts["train"]], phenotypes, kind)
 
 
 def settle_what_models_see(config: Config, prepared: Prepared) -> Config:

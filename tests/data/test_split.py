@@ -1,9 +1,9 @@
-"""Splits, from the configuration to the file."""
+"""Splits, from the configuration to the file, and how strains are divided."""
 
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.data.config import FOLDED, TEST, UNUSED, VALIDATION, SplitConfig, SubsetConfig
-from dglcell.data.split import Split, divide, make_split, subset_parts
+from dglcell.data.columns import columns_of, shuffled
+from dglcell.data.config import FOLDED, PARTS, TEST, TRAIN, UNUSED, VALIDATION, SplitConfig, SubsetConfig
+from dglcell.data.split import Parts, Split, divide, fill, make_split, subset_parts
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
-from tests.data.strain_tables import random_table, table_of, tables
+from tests.data.strain_tables import (
+    FRACTIONS,
+    fractions,
+    random_table,
+    seeds,
+    shares,
+    shuffled_rows,
+    table_of,
+    tables,
+    triples,
+)
 from tests.examples import examples
 
 # What the section `split` can say: every wrong value is named by its key.
@@ -72,6 +83,7 @@ def test_every_strain_is_in_exactly_one_test_fold(table: Strains, kind: str, fol
     for fold, following in zip(parts, parts[1:] + parts[:1], strict=True):
         # What is validated is what the next fold tests, but for strains that share a gene with this fold's.
         if kind == "gene_disjoint":
+            check_new_genes(table, fold)
             assert set(following[fold == VALIDATION].tolist()) <= {TEST}
         else:
             np.testing.assert_array_equal(fold == VALIDATION, following == TEST)
@@ -244,18 +256,18 @@ def test_strains_with_more_deletions_are_the_test_part() -> None:
 
 
 SUBSET_TABLE = random_table(3000, 200, (1, 4), seed=3)
-PARTS = divide(SplitConfig(seed=101, by_deletions=False), SUBSET_TABLE)[0]  # a seed that no test draws
+DIVIDED_PARTS = divide(SplitConfig(seed=101, by_deletions=False), SUBSET_TABLE)[0]  # a seed that no test draws
 
 
 @examples(25)
 @given(size=st.integers(3, 3000), seed=st.integers(0, 100))
 def test_a_subset_has_its_size_and_the_proportions_of_the_whole(size: int, seed: int) -> None:
-    kept = subset_parts(PARTS, SUBSET_TABLE, size, seed)
-    np.testing.assert_array_equal(kept, subset_parts(PARTS, SUBSET_TABLE, size, seed))
+    kept = subset_parts(DIVIDED_PARTS, SUBSET_TABLE, size, seed)
+    np.testing.assert_array_equal(kept, subset_parts(DIVIDED_PARTS, SUBSET_TABLE, size, seed))
     used = kept != UNUSED
     assert used.sum() == size
-    np.testing.assert_array_equal(kept[used], PARTS[used])
-    whole = np.bincount(PARTS, minlength=3) / len(PARTS)
+    np.testing.assert_array_equal(kept[used], DIVIDED_PARTS[used])
+    whole = np.bincount(DIVIDED_PARTS, minlength=3) / len(DIVIDED_PARTS)
     assert abs(np.bincount(kept[used], minlength=3) - whole * size).max() < 1
 
 
@@ -275,3 +287,191 @@ def test_singles_come_first_then_all_numbers_of_deletions_evenly() -> None:
     assert taken(110) == {1: 50, 2: 20, 3: 20, 4: 20}
     assert taken(280) == {1: 50, 2: 100, 3: 30, 4: 100}
     assert taken(880) == {1: 50, 2: 400, 3: 30, 4: 400}
+
+
+# How strains are divided.
+
+
+def parts_of(kind: str, table: Strains, seed: int = 0, fractions: tuple[float, ...] = FRACTIONS, **more: Any) -> Parts:
+    return divide(SplitConfig(kind, list(fractions), seed, **more), table)[0]
+
+
+@given(table=tables)
+def test_gene_sets_have_one_key_each(table: Strains) -> None:
+    keys = table.gene_set_keys.tolist()
+    sets = [frozenset(strain) for strain in table.genotypes]
+    assert len(set(keys)) == len(set(sets)) == len(set(zip(keys, sets, strict=True)))
+
+
+def test_shuffling_keeps_keys_apart_and_spreads_them() -> None:
+    keys = np.arange(100_000, dtype=np.uint64)
+    mixed = shuffled(keys, seed=1)
+    assert len(np.unique(mixed)) == len(keys)
+    assert abs(np.corrcoef(keys.astype(float), mixed.astype(float))[0, 1]) < 0.02
+    assert abs((mixed < np.uint64(2**63)).mean() - 0.5) < 0.01
+    assert abs(np.corrcoef(mixed.astype(float), shuffled(keys, seed=2).astype(float))[0, 1]) < 0.02
+
+
+def test_random_meets_its_fractions_for_each_number_of_deletions() -> None:
+    table = random_table(4000, 500, (1, 4))
+    strata = [table.num_deletions == number for number in range(1, 5)]
+    stratified = parts_of("random", table)
+    for stratum in strata[1:]:
+        np.testing.assert_allclose(shares(stratified[stratum]), FRACTIONS, atol=2e-3)
+    plain = parts_of("random", table, by_deletions=False)
+    assert max(abs(shares(plain[stratum]) - FRACTIONS).max() for stratum in strata[1:]) > 2e-3
+
+
+@pytest.mark.parametrize("kind", ["random", "pair_disjoint"])
+@examples(40)
+@given(table=tables, fractions=fractions, seed=seeds, by_deletions=st.booleans())
+def test_no_gene_set_is_in_two_parts_nor_maybe_a_query_pair(
+    kind: str, table: Strains, fractions: tuple[float, ...], seed: int, by_deletions: bool
+) -> None:
+    parts = parts_of(kind, table, seed, fractions, by_deletions=by_deletions)
+    assert (parts.shape, parts.dtype) == ((len(table),), np.uint8)
+    assert set(parts.tolist()) <= {TRAIN, VALIDATION, TEST}
+    found = defaultdict(set)
+    for strain, part in zip(table.genotypes, parts, strict=True):
+        found["set", frozenset(strain)].add(int(part))
+        if kind == "pair_disjoint" and len(strain) >= 2:
+            found["pair", frozenset(strain[:2])].add(int(part))
+        elif kind == "pair_disjoint":
+            assert part == TRAIN
+    assert all(len(where) == 1 for where in found.values())
+
+
+def test_the_query_pair_of_a_triple_is_that_of_its_query_strain() -> None:
+    queries = [["Q", f"X{i:02d}"] for i in range(20)]
+    parts = parts_of("pair_disjoint", table_of([[*query, "A"] for query in queries]))
+    assert set(parts.tolist()) == {TRAIN, VALIDATION, TEST}, "pairs of an array gene may be in several parts"
+    both = parts_of(
+        "pair_disjoint", table_of([[*query, "A"] for query in queries] + [[*q[::-1], "B"] for q in queries])
+    )
+    np.testing.assert_array_equal(both[:20], both[20:])
+
+
+@given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=40), bins=st.integers(2, 12))
+def test_bins_are_filled_with_whole_groups_and_none_is_empty(sizes: list[int], bins: int) -> None:
+    order = np.repeat(np.arange(len(sizes), dtype=np.uint64), sizes)
+    found = fill(order, (1 / bins,) * bins)
+    assert all(len(set(found[order == group].tolist())) == 1 for group in range(len(sizes)))
+    if len(sizes) >= bins:
+        assert set(found.tolist()) == set(range(bins))
+    if max(sizes) * bins <= len(order):
+        # Groups are whole, and one more may keep another bin from emptiness.
+        counts = np.bincount(found, minlength=bins)
+        assert abs(counts - len(order) / bins).max() <= 2 * max(sizes)
+
+
+# The stratified split: its shares in every number of deletions and for every phenotype.
+
+
+def with_phenotypes(table: Strains, seed: int, present: tuple[float, ...]) -> Strains:
+    """Return the table with phenotypes of which these shares are measured."""
+    rng = np.random.default_rng(seed)
+    columns = {
+        f"p{i}": np.where(rng.random(len(table)) < share, 1.0, np.nan).astype(np.float32)
+        for i, share in enumerate(present)
+    }
+    return replace(table, columns=columns_of(phenotype=columns), units={})
+
+
+stratified_tables = st.builds(
+    with_phenotypes,
+    st.builds(
+        random_table, strains=st.integers(1, 200), genes=st.just(60), deletions=st.sampled_from([(0, 3), (3, 3)])
+    ),
+    st.integers(0, 100),
+    st.sampled_from([(1.0,), (0.5, 0.5), (0.9, 0.3, 0.05), (0.0, 0.7)]),
+)
+bins = st.sampled_from([{}, {"fractions": (0.5, 0.3, 0.2)}, {"folds": 5, "fold": 2}])
+
+
+@examples(30)
+@given(table=stratified_tables, bins=bins, seed=st.integers(0, 100))
+def test_every_stratum_is_divided_as_its_shares_say(table: Strains, bins: dict[str, Any], seed: int) -> None:
+    parts = parts_of("stratified", table, seed, **bins)
+    expected = np.array([0.6, 0.2, 0.2] if "folds" in bins else bins.get("fractions", FRACTIONS))
+    groups: dict[frozenset[str], int] = {}
+    measured: dict[frozenset[str], np.ndarray] = defaultdict(lambda: np.zeros(len(table.phenotypes), bool))
+    present = ~np.isnan(np.stack(list(table.phenotypes.values()), axis=1))
+    for strain, part, row in zip(table.genotypes, parts, present, strict=True):
+        assert groups.setdefault(frozenset(strain), int(part)) == part
+        measured[frozenset(strain)] = measured[frozenset(strain)] | row
+    strata: dict[tuple[int, bytes], Counter[int]] = defaultdict(Counter)
+    for genes, part in groups.items():
+        strata[len(genes), measured[genes].tobytes()][part] += 1
+    for counts in strata.values():
+        found = np.array([counts[part] for part in range(len(PARTS))])
+        assert abs(found - expected * counts.total()).max() < (3 if "folds" in bins else 1)
+
+
+# Splits by gene: which genes training never saw.
+
+
+def genes_by_part(table: Strains, parts: Parts) -> dict[int, set[str]]:
+    genes = defaultdict(set)
+    for strain, part in zip(table.genotypes, parts, strict=True):
+        genes[int(part)].update(strain)
+    return genes
+
+
+def check_new_genes(table: Strains, parts: Parts) -> None:
+    """Test strains have a gene that no other part has, and validation strains one that training lacks."""
+    genes = genes_by_part(table, parts)
+    for strain, part in zip(table.genotypes, parts, strict=True):
+        if part == VALIDATION:
+            assert not genes[TRAIN].issuperset(strain)
+        if part == TEST:
+            assert not (genes[TRAIN] | genes[VALIDATION]).issuperset(strain)
+        if not strain:
+            assert part == TRAIN
+
+
+@examples(40)
+@given(table=tables, fractions=fractions, seed=seeds)
+def test_no_test_gene_occurs_in_training(table: Strains, fractions: tuple[float, ...], seed: int) -> None:
+    parts = parts_of("gene_disjoint", table, seed, fractions)
+    assert set(parts.tolist()) <= {TRAIN, VALIDATION, TEST}
+    check_new_genes(table, parts)
+
+
+@examples(40)
+@given(table=tables, seed=seeds, test_genes=st.integers(1, 4), by_deletions=st.booleans(), number=st.integers(1, 2))
+def test_gene_splits_are_those_of_dango(
+    table: Strains, seed: int, test_genes: int, by_deletions: bool, number: int
+) -> None:
+    def held_out(number: int) -> Parts:
+        options: dict[str, Any] = {"test_genes": test_genes, "by_deletions": by_deletions}
+        return parts_of(f"gene_split_{number}", table, seed, (0.72, 0.18, 0.1), **options)
+
+    occurring = set().union(*table.genotypes)
+    parts = held_out(number)
+    # No gene of training and validation was drawn; split 1 tells the most of the others.
+    rest = genes_by_part(table, held_out(1)), genes_by_part(table, parts)
+    drawn = occurring - rest[0][TRAIN] - rest[1][TRAIN] - rest[1][VALIDATION]
+    for strain, part in zip(table.genotypes, parts, strict=True):
+        held = len(drawn & set(strain))
+        if part == TEST:
+            assert held >= 1 if number == 1 else held == len(strain) > 0
+        elif part == UNUSED:
+            assert number == 2
+            assert held > 0
+        else:
+            assert held == 0
+
+
+OTHERS = [("gene_split_1", {"test_genes": 30}), ("gene_split_2", {"test_genes": 30})]
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"), [*((kind, of) for kind in KINDS_OF_GENES for of in ({}, {"folds": 5, "fold": 1})), *OTHERS]
+)
+def test_a_part_depends_on_the_strain_and_the_seed_not_on_the_order_of_rows(kind: str, more: dict[str, Any]) -> None:
+    table = triples(2000, genes=100)
+    parts = parts_of(kind, table, 5, **more)
+    np.testing.assert_array_equal(parts_of(kind, table, 5, **more), parts)
+    assert (parts_of(kind, table, 6, **more) != parts).mean() > 0.02
+    moved, order = shuffled_rows(table)
+    np.testing.assert_array_equal(parts_of(kind, moved, 5, **more), parts[order])

@@ -17,10 +17,19 @@ from numpy.typing import NDArray
 
 from dglcell.checks import check_values, read_section
 from dglcell.data.columns import COMPUTED, P_VALUE, Provenance, covariate_columns
-from dglcell.data.sources.config import CsvConfig, FbaConfig, InSilicoConfig, LaboratoryConfig
+from dglcell.data.sources.config import (
+    CsvConfig,
+    FbaConfig,
+    InSilicoConfig,
+    LaboratoryConfig,
+    Simulator,
+    Source,
+    SourceOptions,
+    Work,
+    shaping,
+)
 from dglcell.data.sources.csv_table import counted, joined, keep, measure_csv, merge_replicates, strain_numbers
 from dglcell.data.sources.laboratory import LABORATORIES, check_choices, measure_laboratory
-from dglcell.data.sources.source import Simulator, Source, SourceOptions, Work, shaping
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, GraphError, listing
 from dglcell.files.atomic import find_raw, sha256_file

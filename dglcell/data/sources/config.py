@@ -1,14 +1,22 @@
-"""Define the configuration of where an experiment's strains come from."""
+"""Define the configuration of where an experiment's strains come from, and the base classes of a user's own."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Annotated
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dglcell.checks import LARGEST_INTEGER, LEAST_ACTIVITY, Rule, Seed, Workers, check_values, must, one_of, positive
 from dglcell.data.columns import MEDIUM
 from dglcell.errors import ConfigError, listing
 from dglcell.graph.metabolism import MediaChanges, check_media
+
+if TYPE_CHECKING:
+    from dglcell.data.strains import Strains
 
 DECIMALS = (".", ",")
 Missing = Annotated[str, one_of("refuse", "drop")]
@@ -219,3 +227,68 @@ class LaboratoryConfig:
     def chosen(self) -> dict[str, str]:
         """Return column → value of the rows that are asked for."""
         return {**self.where, **({} if self.kind is None else {"kind": self.kind})}
+
+
+# Classes of a user's own.
+
+
+@dataclass
+class SourceOptions:
+    """A source derives its ``Config`` from this class, which says what `data.source.options` may contain."""
+
+    def validate(self) -> None:
+        """Check values and their combinations."""
+        check_values(self, "data.source.options")
+
+
+class _Own:
+    """This is a class of the user's own, made with an instance of its ``Config``, which says what options there are."""
+
+    Config: ClassVar[type[SourceOptions]] = SourceOptions
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    def files(self, raw: str | None) -> list[Path]:
+        """Return the files that it reads."""
+        return []
+
+
+class Source(_Own, ABC):
+    """A user derives a source of strains from this class, and names it by `data.source.name: MODULE:CLASS`.
+
+    The store of a source is refused once the file of this class, or one of its ``files``, has changed.
+    `data.source.options` are its options.
+    """
+
+    @abstractmethod
+    def load(self, raw: str | None) -> Strains:
+        """Read or compute all strains.
+
+        Args:
+            raw: folder of raw files, where one is set; see ``dglcell.files.atomic.find_raw``.
+        """
+
+
+@dataclass(frozen=True)
+class Work:
+    """Say where a simulator works."""
+
+    raw: str | None = None  #: folder of raw files, where one is set; see ``dglcell.files.atomic.find_raw``
+
+
+class Simulator(_Own, ABC):
+    """A user derives from this class a covariate that is computed for strains, named in `data.computed`.
+
+    It is computed once when a store is built, and for new strains when they are predicted. Models and baselines see it
+    as they see any covariate.
+    """
+
+    @abstractmethod
+    def compute(self, strains: Strains, work: Work) -> NDArray[np.float32]:
+        """Compute a finite number for each strain, [S], which depends on nothing but the strain and ``config``."""
+
+
+def shaping(options: Any) -> dict[str, Any]:
+    """Return options as plain containers, without those that change no strain."""
+    return {name: value for name, value in asdict(options).items() if name != "processes"}

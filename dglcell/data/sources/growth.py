@@ -31,9 +31,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dglcell.data.columns import COVARIATE, MEDIUM, Column
-from dglcell.data.sources.config import FbaConfig
+from dglcell.data.sources.config import FbaConfig, Simulator, Work
 from dglcell.data.sources.fba import Bounds, FluxProblem, FluxSolver, Solution, solve_all
-from dglcell.data.sources.source import Simulator, Work
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, GraphError, count, listing
 from dglcell.graph.metabolism import Media

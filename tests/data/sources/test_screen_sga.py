@@ -259,7 +259,7 @@ ROWS = [
 
 
 def located(path: Path, member: str = "", rows: int | None = None) -> RawTable:
-    return RawTable(PublishedFile(path.name), member, rows, path)
+    return RawTable(PublishedFile(path.name), member, rows, path=path)
 
 
 def check(table: RawTable) -> None:
