@@ -18,6 +18,7 @@ from typing import Any
 import lmdb
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 import dglcell
 from dglcell.data.columns import (
@@ -36,7 +37,7 @@ from dglcell.data.columns import (
     target_dtype,
 )
 from dglcell.data.strains import Strains
-from dglcell.errors import DataError, GenotypeError, aligned, count
+from dglcell.errors import DataError, GenotypeError, count
 from dglcell.files.atomic import atomic_directory, canonical_hash, sha256_file
 from dglcell.files.untrusted import parse_json
 from dglcell.graph.vocabulary import Vocabulary
@@ -121,10 +122,8 @@ class StoreMeta:
             raise DataError(what, got=got, expected=f"schema {SCHEMA}", do=do)
         if sha256 != canonical_hash(content) or content.keys() != {field.name for field in fields(cls)}:
             raise damaged
-        provenance = Provenance(**{**content["provenance"], "urls": tuple(content["provenance"]["urls"])})
-        columns = tuple((tuple(label), sha256) for label, sha256 in content["columns"])
-        sequences = {"columns": columns, "values": tuple(content["values"]), "names": tuple(content["names"])}
-        return cls(**{**content, **sequences, "provenance": provenance})
+        found: StoreMeta = TypeAdapter(cls).validate_python(content)
+        return found
 
 
 DATA_FILE = "data.mdb"
@@ -185,11 +184,6 @@ class Store:
     def sha256(self) -> str:
         """Return the hash of the content, which is also that of the strains."""
         return self.meta.sha256
-
-    @property
-    def file_size(self) -> int:
-        """Return the number of bytes on disk."""
-        return (self.path / DATA_FILE).stat().st_size
 
     def read(self) -> Strains:
         """Read all strains, and check each column by its hash."""
@@ -384,6 +378,7 @@ def describe_store(store: Store) -> str:
     """Describe what a store holds and where it came from, from its metadata alone."""
     meta, source = store.meta, store.meta.provenance
     phenotypes = (name + (f" [{unit}]" if (unit := meta.units.get(name)) else "") for name in meta.of_kind(PHENOTYPE))
+    size = (store.path / DATA_FILE).stat().st_size
     entries = [
         ("store", str(store.path)),
         ("strains", f"{meta.strains:,} with {meta.deletions:,} deletions over {len(meta.names):,} gene names"),
@@ -391,7 +386,7 @@ def describe_store(store: Store) -> str:
         ("p-values", ", ".join(meta.of_kind(P_VALUE))),
         ("replicate SD", ", ".join(meta.of_kind(SD))),
         ("replicates", ", ".join(meta.of_kind(REPLICATES))),
-        ("size", f"{store.file_size:,} bytes, {store.file_size / len(store):.1f} a strain"),
+        ("size", f"{size:,} bytes, {size / len(store):.1f} a strain"),
         ("source", source.source + (f": {source.description}" if source.description else "")),
         ("citation", source.citation),
         ("licence", source.licence),
@@ -412,13 +407,10 @@ def format_stats(store: Store) -> str:
 
     table = store.read()
     labels = pd.DataFrame(table.phenotypes).astype(np.float64)  # sums over millions of strains need more than float32
-    spread = labels.describe().T
-    spread["std"] = labels.std(ddof=0)
-    measured = [
-        (name, f"{number:,.0f}", *("n/a" if np.isnan(value) else f"{value:.4g}" for value in others))
-        for name, number, *others in spread.itertuples()
-    ]
-    header = "phenotype", "measured", "mean", "SD", "min", "25 %", "median", "75 %", "max"
+    spread = labels.describe().T.assign(std=labels.std(ddof=0)).rename_axis(columns="phenotype")
+    spread = spread.rename(columns={"count": "measured", "std": "SD", "25%": "25 %", "50%": "median", "75%": "75 %"})
+    whole = {"measured": "{:,.0f}".format}
+    lines = spread.to_string(float_format="{:.4g}".format, na_rep="n/a", formatters=whole, line_width=None)
     replicates = ", ".join(
         f"{name}: {count(int((numbers > 1).sum()), 'strain')} with 2 to {numbers.max():.0f} measurements"
         for name, numbers in table.of_kind(REPLICATES).items()
@@ -427,7 +419,6 @@ def format_stats(store: Store) -> str:
     numbers = zip(*np.unique(table.num_deletions, return_counts=True), strict=True)
     deletions = ", ".join(f"{strains:,} with {number}" for number, strains in numbers)
     deleted = f"{len(np.unique(table.targets)):,} of {len(table.names):,} names are deleted in some strain"
-    lines = "\n".join(line.rstrip() for line in aligned([header, *measured], (0,)))
     extra = [("replicates", replicates), ("deletions", deletions), ("genes", deleted)]
     return "\n\n".join([describe_store(store), lines, _entries(extra)])
 

@@ -122,7 +122,7 @@ def edited(store: Store, **changes: object) -> None:
 
 
 def cut(store: Store, keep: int) -> None:
-    os.truncate(store.path / "data.mdb", keep if keep >= 0 else store.file_size + keep)
+    os.truncate(store.path / "data.mdb", keep if keep >= 0 else (store.path / "data.mdb").stat().st_size + keep)
 
 
 CUT = "is cut short\n|cannot be opened as a store\n"

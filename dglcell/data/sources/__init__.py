@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dglcell.checks import check_values, read_section
 from dglcell.data.columns import COMPUTED, P_VALUE, Provenance, covariate_columns
@@ -39,24 +38,9 @@ from dglcell.graph.model_files import SHIPPED
 from dglcell.plugins import FORM, find_class
 from dglcell.published.file import download_size
 
-__all__ = [
-    "Computed",
-    "ComputedConfig",
-    "CsvConfig",
-    "InSilicoConfig",
-    "LaboratoryConfig",
-    "PartConfig",
-    "Simulator",
-    "Source",
-    "SourceConfig",
-    "SourceInfo",
-    "SourceOptions",
-    "UnionConfig",
-    "Work",
-    "list_sources",
-    "load_source",
-    "source_files",
-]
+__all__ = ["Computed", "ComputedConfig", "PartConfig", "SourceConfig", "SourceInfo", "UnionConfig"]
+__all__ += ["CsvConfig", "InSilicoConfig", "LaboratoryConfig", "Simulator", "Source", "SourceOptions", "Work"]
+__all__ += ["list_sources", "load_source", "source_files"]
 
 CSV, SECTIONS = "csv", ("insilico", "csv", "union")
 """Sources that are no laboratory screens; each is a section of `SourceConfig`."""
@@ -188,11 +172,11 @@ def source_files(config: SourceConfig, raw: str | None = None) -> list[Path]:
     if (own := config.own()) is not None:
         return [Path(inspect.getfile(type(own))), *own.files(raw)]
     tables = [part.csv for part in config.parts if part.name == CSV]
-    paths = [path for table in tables for path in (table.path, table.aliases)]
+    paths = [path for table in tables for path in (table.path, table.aliases) if path]
     if config.name == "insilico" and config.insilico.model not in {*SHIPPED, *MODELS}:
         paths = [config.insilico.model]
     found = []
-    for path in filter(None, paths):
+    for path in paths:
         with suppress(DataError):
             found.append(find_raw(path, raw))
     return found
@@ -207,13 +191,18 @@ def _union(parts: Sequence[Strains]) -> Strains:
     A row that another part lists with the same genes and the same numbers, p-value included, is one measurement and
     counts once. What else several parts say of a strain is treated like replicates.
     """
+    import pandas as pd
+
     rows = joined(parts).with_(provenance=_provenance(parts))
     part_of = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     keys = strain_numbers(rows)
     first_part = part_of[np.unique(keys, return_index=True)[1]]  # rows are in the order of their parts
     shared = np.bincount(keys[part_of != first_part[keys]], minlength=len(first_part)) > 0
-    copies = _listed_before(rows, keys, part_of, shared)
-    rows = counted(rows, strains_in_several_parts=int(shared.sum()))
+    rows, copies = counted(rows, strains_in_several_parts=int(shared.sum())), np.zeros(len(rows), dtype=bool)
+    if rows.of_kind(P_VALUE):
+        places = np.flatnonzero(shared[keys])
+        frame = pd.DataFrame({i: column[places] for i, column in enumerate([keys, *rows.columns.values()])})
+        copies[places] = frame.duplicated() & ~frame.assign(part=part_of[places]).duplicated()
     return keep(rows, ~copies, rows_identical_in_another_part=int(copies.sum()))
 
 
@@ -253,22 +242,6 @@ def _provenance(parts: Sequence[Strains]) -> Provenance:
         counts={"rows": sum(map(len, parts)), **counts},
         parameters={"parts": [{"name": source.source, **source.parameters} for source in sources]},
     )
-
-
-def _listed_before(
-    rows: Strains, keys: NDArray[np.int64], part_of: NDArray[np.int64], shared: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
-    """Return which rows an earlier part lists too, [R]."""
-    import pandas as pd
-
-    copies = np.zeros(len(rows), dtype=bool)
-    if not rows.of_kind(P_VALUE):
-        return copies
-    candidates = np.flatnonzero(shared[keys])
-    frame = pd.DataFrame({i: column[candidates] for i, column in enumerate([keys, *rows.columns.values()])})
-    within = frame.assign(part=part_of[candidates]).duplicated()
-    copies[candidates] = (frame.duplicated() & ~within).to_numpy()
-    return copies
 
 
 # Columns that simulators compute for strains: flux balance analysis, and classes of one's own.

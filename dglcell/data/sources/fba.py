@@ -10,14 +10,14 @@ import time
 import weakref
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import swiglpk as glpk
 from loky import BrokenProcessPool, ProcessPoolExecutor, cpu_count
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dglcell.errors import DataError
 from dglcell.files.owner import signals_blocked
@@ -49,6 +49,12 @@ class FluxProblem:
     def wild_type(self) -> str:
         """Return what messages call the strain without changes in this medium."""
         return "the wild type" if self.medium is None else f"the wild type in medium '{self.medium}'"
+
+    def in_medium(self, name: str | None, exchanges: Sequence[int], uptakes: ArrayLike) -> FluxProblem:
+        """Return the problem with these largest uptakes of exchange reactions."""
+        lower = self.lower.copy()
+        lower[list(exchanges)] = -np.asarray(uptakes, dtype=float)
+        return replace(self, lower=lower, medium=name)
 
     @classmethod
     def of(cls, model: Model, tolerance: float) -> FluxProblem:

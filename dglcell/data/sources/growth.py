@@ -21,7 +21,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -267,7 +267,7 @@ class FbaGrowth(Simulator):
     def __init__(self, config: FbaConfig) -> None:
         super().__init__(config)
         self._read: tuple[Model, KnockoutRules, FluxProblem] | None = None
-        self._in_medium: dict[bytes, Growth] = {}  # by the bounds of exchanges: designs come in many batches
+        self._in_medium: dict[bytes, Growth] = {}  # by the uptakes: designs come in many batches
 
     def files(self, raw: str | None) -> list[Path]:
         """Return the file of the metabolic model."""
@@ -276,18 +276,17 @@ class FbaGrowth(Simulator):
     def compute(self, strains: Strains, work: Work) -> NDArray[np.float32]:
         """Return the growth of each strain, [S]."""
         model, rules, problem = self._read = self._read or self._model(work.raw)
-        lower_ME, medium_S, exchanges = self._media(strains, model)
+        uptake_ME, medium_S, exchanges = self._media(strains, model)
         gene_of, growth_S = _genes(rules, model, strains), np.zeros(len(strains), np.float32)
-        for medium, lower_E in enumerate(lower_ME):
+        for medium, uptake_E in enumerate(uptake_ME):
             rows = np.flatnonzero(medium_S == medium)
-            if lower_E.tobytes() not in self._in_medium:
-                name = None if len(lower_ME) == 1 else f"number {medium + 1} of {len(lower_ME)}"
+            if uptake_E.tobytes() not in self._in_medium:
+                name = None if len(uptake_ME) == 1 else f"number {medium + 1} of {len(uptake_ME)}"
                 if MEDIUM in strains.covariates and self.config.media:
                     name = str(strains.shown(MEDIUM)[rows[0]])
-                changed = replace(problem, lower=problem.lower.copy(), medium=name)
-                changed.lower[exchanges] = lower_E
-                self._in_medium[lower_E.tobytes()] = Growth(rules, changed, processes=self.config.processes)
-            growth_S[rows] = _growth(self._in_medium[lower_E.tobytes()], strains.take(rows), gene_of)
+                changed = problem.in_medium(name, exchanges, uptake_E)
+                self._in_medium[uptake_E.tobytes()] = Growth(rules, changed, processes=self.config.processes)
+            growth_S[rows] = _growth(self._in_medium[uptake_E.tobytes()], strains.take(rows), gene_of)
         return growth_S
 
     def _model(self, raw: str | None) -> tuple[Model, KnockoutRules, FluxProblem]:
@@ -302,7 +301,7 @@ class FbaGrowth(Simulator):
         return model, KnockoutRules.of(model), FluxProblem.of(model, self.config.tolerance)
 
     def _media(self, strains: Strains, model: Model) -> tuple[NDArray[np.float64], NDArray[np.int64], list[int]]:
-        """Return [M, E] bounds in each distinct medium, the medium of each strain [S], and E exchange reactions."""
+        """Return [M, E] uptakes in each distinct medium, the medium of each strain [S], and E exchange reactions."""
         config, media = self.config, self.config.media or {}
         based = {name: {**config.base, **of} for name, of in media.items()}
         for section, changes_of in (("", {"base": config.base}), (".media", based), (".uptakes", config.uptakes)):
@@ -321,7 +320,7 @@ class FbaGrowth(Simulator):
             for covariate, units in units_of.items():
                 uptake_SE[:, place] += config.uptakes[covariate].get(exchange, 0.0) * units
         distinct, medium_S = np.unique(uptake_SE, axis=0, return_inverse=True)
-        return -distinct, medium_S.reshape(-1), [model.reactions.index(name) for name in names]
+        return distinct, medium_S.reshape(-1), [model.reactions.index(name) for name in names]
 
     def _shown(self, strains: Strains) -> NDArray[np.str_]:
         media, shown = self.config.media or {}, strains.shown(MEDIUM).astype(str)

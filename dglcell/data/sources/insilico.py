@@ -42,10 +42,7 @@ KINDS = ("wild_types", "singles", "pairs", "triples")
 
 
 def gene_sets(genes: int, size: int, amount: str, rng: np.random.Generator, *, key: str) -> NDArray[np.int32]:
-    """Choose all, no, or some random sets of ``size`` genes, [S, size] ascending rows in lexicographic order.
-
-    ``amount`` is ``all``, ``none`` or a number, the value of ``key``.
-    """
+    """Choose all, no, or some random sets of ``size`` genes, [S, size] ascending rows in lexicographic order."""
     total = math.comb(genes, size)
     count = int({"all": total, "none": 0}.get(amount, amount))
     for what, most, of, do in (
@@ -107,25 +104,23 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
     solver does not find are left out, and a warning counts them.
     """
     model = read_model(config.model, raw)
-    problem = FluxProblem.of(model, config.tolerance)
-    rules, activities = KnockoutRules.of(model), np.array(sorted(config.activities) or [0.0], dtype=np.float32)
+    problem, rules = FluxProblem.of(model, config.tolerance), KnockoutRules.of(model)
+    activities = np.array(sorted(config.activities) or [0.0], dtype=np.float32)
     if config.media:
         Media.of(model, config.media, f"{KEY}.media")
     design = _draw(config, len(rules.genes))
     own = _grown(rules, problem, config)
     solved, growth_in, parts = Counter[str](), dict[str, float](), list[dict[str, NDArray[np.float32]]]()
     for name, changes in config.media.items() or [(None, {})]:
-        lower = problem.lower.copy()
-        lower[[model.reactions.index(exchange) for exchange in changes]] = [-uptake for uptake in changes.values()]
-        growth = own if name is None else _grown(rules, replace(problem, lower=lower, medium=name), config)
+        exchanges, uptakes = [model.reactions.index(exchange) for exchange in changes], [*changes.values()]
+        growth = own if name is None else _grown(rules, problem.in_medium(name, exchanges, uptakes), config)
         if ((activities > 0) & (activities < 1)).any() and (unknown := growth.limit(range(len(rules.rules)))):
             where = "" if name is None else f" in medium '{name}'"
             shown = listing(model.reactions[j].id for j in unknown)
             log.warning("the solver found no capacity of %s%s: strains that weaken them have no fitness", shown, where)
-        screen = Screen(growth, activities, own.wild_type)
-        screen.solve(design)
+        screen = Screen(growth, activities, own.wild_type, design)
         is_plain = not (config.activities or config.media)
-        parts.append(screen.phenotypes(design, wild_type=bool(config.media), interactions=is_plain))
+        parts.append(screen.phenotypes(wild_type=bool(config.media), interactions=is_plain))
         solved.update(growth.counts)
         growth_in[str(name)] = growth.wild_type
     whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -210,16 +205,14 @@ class Screen:
         growth: growth of strains in the medium.
         activities: K activities of genes, ascending.
         reference: growth that has fitness 1, that of the wild type in the model's own medium.
+        design: strains, which are solved with all their subsets.
     """
 
-    def __init__(self, growth: Growth, activities: NDArray[np.float32], reference: float) -> None:
-        self._growth, self._activities, self._reference = growth, activities, reference
+    def __init__(self, growth: Growth, activities: NDArray[np.float32], reference: float, design: Design) -> None:
+        self._growth, self._activities, self._reference, self._design = growth, activities, reference, design
         self._alleles = len(growth.rules.genes) * len(activities)
         #: for each number of changed genes k the strains [S, k], as `distinct_rows` gives them, and their solutions [S]
         self._levels = [(np.zeros((1, 0), dtype=np.int32), np.array([WILD_TYPE]))]
-
-    def solve(self, design: Design) -> None:
-        """Solve the strains of a design and all their subsets."""
         _, two, three = design
         triples = distinct_rows(three, self._alleles)
         subsets = [np.delete(triples, left_out, axis=1) for left_out in range(3)]
@@ -247,12 +240,9 @@ class Screen:
         growth = self._growth.values[self._find(np.sort(sets, axis=1))]
         return snap(growth / self._reference, 0.0, self._growth.wild_type / self._reference)
 
-    def phenotypes(self, design: Design, *, wild_type: bool, interactions: bool) -> dict[str, NDArray[np.float32]]:
-        """Return columns over singles, pairs and triples of a solved design; the wild type may come first.
-
-        Only strains that have an interaction get a value for it; for others it is NaN.
-        """
-        levels = (np.zeros((int(wild_type), 0), dtype=np.int32), *design)
+    def phenotypes(self, *, wild_type: bool, interactions: bool) -> dict[str, NDArray[np.float32]]:
+        """Return columns over singles, pairs and triples; the wild type may come first. Interactions may be NaN."""
+        levels = (np.zeros((int(wild_type), 0), dtype=np.int32), *self._design)
         columns = {"fitness": [self._fitness(sets) for sets in levels]}
         missing = [np.full(len(sets), np.nan) for sets in levels]
         _, _, two, three = levels
