@@ -488,7 +488,7 @@ def fewer_training_strains(parts: Parts, table: Strains, share: float, seed: int
 def _takes(deletions: NDArray[np.int64], quota: int) -> list[tuple[int, int]]:
     """Return pairs (number of deletions, strains to take): at most one deletion first, then evenly over the rest."""
     numbers, available = np.unique(deletions, return_counts=True)
-    takes = []
+    takes = list[tuple[int, int]]()
     # From the scarcest on, each takes an even share of what is left, so that its shortfall goes to the others.
     for turn in np.lexsort((numbers, np.where(numbers <= 1, 0, available))).tolist():
         evenly = 1 if numbers[turn] <= 1 else len(numbers) - len(takes)
