@@ -100,35 +100,18 @@ def test_yeast_aliases(raw: Path) -> None:
 READERS: dict[str, Callable[[Path], Vocabulary]] = {"sgd_features": read_sgd_features, "sgd_r64_4_1": read_gff}
 
 
-@pytest.fixture(params=READERS)
-def genome(request: pytest.FixtureRequest, tmp_path: Path) -> Vocabulary:
+def test_both_formats_of_a_genome_say_what_its_genes_are_called(tmp_path: Path) -> None:
     write_gene_sets(tmp_path, GENES)
-    return READERS[request.param](tmp_path / GENE_SETS[request.param].file.path)
-
-
-def test_genes_are_the_open_reading_frames(genome: Vocabulary) -> None:
+    genome, other = (read(tmp_path / GENE_SETS[name].file.path) for name, read in READERS.items())
+    assert (genome.names, genome.aliases, genome.shown) == (other.names, other.aliases, other.shown)
     assert genome.names == tuple(sorted(GENES)), "no tRNA, no pseudogene, no parts of genes"
-
-
-def test_names_in_every_form_lead_to_systematic_names(genome: Vocabulary) -> None:
     for i, gene in enumerate(GENES):
-        assert genome.resolve([f"A{i}"]) == ([gene], [])
         name = standard_name(gene, GENES)
-        for form in (name, name.capitalize(), f"{name.capitalize()}p") if name else ():
-            assert genome.resolve([form]) == ([gene], [])
-
-
-def test_a_standard_name_comes_before_an_alias_and_twins_are_ambiguous(genome: Vocabulary) -> None:
+        forms = [f"A{i}", *((name, name.capitalize(), f"{name.capitalize()}p") if name else ())]
+        assert genome.resolve(forms) == ([gene] * len(forms), [])
     assert genome.aliases["ABC1"] == (GENES[1],), "the first gene has it among its aliases"
     assert genome.resolve(["TWIN"]) == (["TWIN"], ["TWIN"])
     assert "" not in genome.aliases
-
-
-def test_both_formats_say_the_same(tmp_path: Path) -> None:
-    write_gene_sets(tmp_path, GENES)
-    read = [READERS[name](tmp_path / GENE_SETS[name].file.path) for name in READERS]
-    assert read[0] == read[1]
-    assert (read[0].aliases, read[0].shown) == (read[1].aliases, read[1].shown)
 
 
 def test_escaped_characters_and_packed_files(tmp_path: Path) -> None:
