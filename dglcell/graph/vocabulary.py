@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import itertools
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -239,25 +238,12 @@ def way_out(names: Sequence[str], genes: Vocabulary, prefix_key: str = "") -> st
     """
     if sign := genes.separator_in(names):
         return f"both genes of '{names[0]}' are known; genes are separated by `;`, so write it in place of '{sign}'"
-    around = {_around_gene(name, genes) for name in names[:LOOKED_AT]}
-    if not around or None in around:
-        return ""
-    texts = [{one[end] for one in around if one} for end in (0, 1)]
-    before, behind = (of.pop() if len(of) == 1 else "" for of in texts)
-    if before and not behind and prefix_key:
-        return f"every name begins with '{before}': set `{prefix_key}: \"{before}\"`"
-    if said := [f"{how} with '{text}'" for how, text in (("begins", before), ("ends", behind)) if text]:
-        return f"every name is a known gene's, and {' and '.join(said)}: write the names without it"
-    return f"every name holds a known gene's with other text, as '{names[0]}' does: write the names without it"
-
-
-def _around_gene(name: str, genes: Vocabulary) -> tuple[str, str] | None:
-    """Return the text before and behind the longest known gene that a name holds; None where it holds none."""
-    ends = [0, *(part.end() for part in re.finditer(r"[A-Za-z0-9]+|[^A-Za-z0-9]", name))]
-    for start, end in sorted(itertools.combinations(ends, 2), key=lambda span: span[0] - span[1]):
-        if genes.find(name[start:end]) in genes:
-            return name[:start], name[end:]
-    return None
+    first = names[0] if names else ""
+    for prefix in (first[:length] for length in range(len(first), 0, -1)):
+        if all(one.startswith(prefix) and genes.find(one[len(prefix) :]) in genes for one in names[:LOOKED_AT]):
+            do = f'set `{prefix_key}: "{prefix}"`' if prefix_key else "write the names without it"
+            return f"every name begins with '{prefix}': {do}"
+    return ""
 
 
 def warn_of_strangers(where: str, names: Sequence[str], genes: Vocabulary, prefix_key: str = "") -> None:

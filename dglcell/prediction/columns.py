@@ -128,25 +128,22 @@ class GenotypeColumns:
         There are no columns of genes where neither this table nor that of the training has any. Those of activities are
         those of the training, or as `activity_columns` finds them; there may be none.
         """
-        names, trained_on = self.names, self.csv.genes
+        names, trained_on = [*self.names], self.csv.genes
         if not names and not any(NUMBERED.fullmatch(name) or name == GENES for name in header):
             names = [name for name in trained_on if name in header]
             if self.seen and not trained_on and GENE not in header:
                 return [], activity_columns(header, [], where)  # which refuses activities that have no genes
-        for name in names:
-            if name not in header:
-                do = did_you_mean(name, header, "see `--columns`")
-                raise GenotypeError(f"{where}: no column '{name}'", got=", ".join(header), do=do)
-        genes = [*names] or gene_columns(header, where)
+        genes = names or gene_columns(header, where)
         of_gene = dict(zip(trained_on, self.csv.activities, strict=False))
-        trained = [of_gene.get(gene, f"activity of {gene}") for gene in genes]
-        lacking = [name for name in trained if name not in header]
-        if len(lacking) == len(trained):
-            return genes, activity_columns(header, genes, where)
-        if lacking:
-            do = did_you_mean(lacking[0], header, "add it, with an empty cell for a deletion")
-            raise GenotypeError(f"{where}: no column '{lacking[0]}'", got=listing(header), do=do)
-        return genes, trained
+        left = [of_gene.get(gene, f"activity of {gene}") for gene in genes]
+        if not {*left} & {*header}:
+            left = []
+        for name in (*genes, *left):
+            if name not in header:
+                do = "add it, with an empty cell for a deletion" if name in left else "see `--columns`"
+                what = f"{where}: no column '{name}'"
+                raise GenotypeError(what, got=listing(header), do=did_you_mean(name, header, do))
+        return genes, left or activity_columns(header, genes, where)
 
     def read(
         self,
