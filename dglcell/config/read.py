@@ -43,7 +43,7 @@ BASES = {name: kind.base for name, kind in MODELS.items() if kind.base}
 model's."""
 
 
-LEFT: dict[str, object] = {"start_from": None}
+LEFT: dict[str, object] = {"start_from": None, "loss.phenotype_weights": None}
 """Keys that have left, with the value by which they did nothing: runs of before have them, and are read without."""
 
 

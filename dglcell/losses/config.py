@@ -9,10 +9,6 @@ from dglcell.checks import Number, Positive, at_least, check_values, must, one_o
 from dglcell.errors import ConfigError
 
 Weight = Annotated[float, must(lambda weight: weight >= 0, "is no weight", "0 or more")]
-Weights = Annotated[
-    list[float],
-    must(lambda weights: min(weights) >= 0 and sum(weights) > 0, "are no weights", "0 or more each, not all of them 0"),
-]
 SmallestSD = Annotated[float, must(lambda sd: 0 < sd <= 1, "is no noise level", "more than 0, at most 1")]
 Steps = Annotated[int, at_least(1, also=" steps")]
 Epoch = Annotated[int, at_least(0, "is negative")]
@@ -43,25 +39,9 @@ class LossConfig:
         """Return whether predictions are logits of labels from 0 to 1, which are then not normalised."""
         return False
 
-    def check_phenotypes(self, phenotypes: tuple[str, ...]) -> None:
-        """Refuse phenotypes that the loss cannot learn, before training."""
-
 
 @dataclass
-class WeightedConfig(LossConfig):
-    """Configure a loss over phenotypes that may have different weights."""
-
-    phenotype_weights: Weights | None = None  # weight of each phenotype; null: every label counts the same
-
-    def check_phenotypes(self, phenotypes: tuple[str, ...]) -> None:
-        if self.phenotype_weights is not None and len(self.phenotype_weights) != len(phenotypes):
-            expected = f"{len(phenotypes)}: one each for {', '.join(phenotypes)}"
-            what = "`loss.phenotype_weights` do not fit the phenotypes"
-            raise ConfigError(what, got=self.phenotype_weights, expected=expected)
-
-
-@dataclass
-class MaskedConfig(WeightedConfig):
+class MaskedConfig(LossConfig):
     """Configure an element-wise loss."""
 
     implementation = "dglcell.losses.loss:MaskedLoss"
@@ -91,7 +71,7 @@ class GaussianConfig(LossConfig):
 
 
 @dataclass
-class CoupledConfig(WeightedConfig):
+class CoupledConfig(LossConfig):
     """Configure squared error, a distance between distributions, and supervised contrast of embeddings.
 
     A term of weight 0 is left out, and is not recorded. ``distance_key`` is the key of the weight of the distance.

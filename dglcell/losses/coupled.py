@@ -12,18 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dglcell.losses.config import CoupledConfig, MleWassSupcrConfig
-from dglcell.losses.loss import (
-    ELEMENTS,
-    Loss,
-    LossTerms,
-    element_sums,
-    gather_rows,
-    make_saved,
-    mean_cost,
-    mean_over_phenotypes,
-    phenotype_weights,
-    world_size,
-)
+from dglcell.losses.loss import ELEMENTS, Loss, LossTerms, element_sums, gather_rows, make_saved, mean_cost, world_size
 from dglcell.models.model import Prediction
 
 BANDWIDTH = 0.5
@@ -271,13 +260,11 @@ class CoupledLoss(Loss):
     """
 
     Config = CoupledConfig
-    weight_T: Tensor | None
 
     def __init__(self, config: CoupledConfig, epochs: int) -> None:
         super().__init__()
         self.config, self.epochs = config, epochs
         self.distance_weight = float(getattr(config, config.distance_key))
-        self.register_buffer("weight_T", phenotype_weights(config), persistent=False)
         self.buffer = RowBuffer(config.buffer_size) if isinstance(config, MleWassSupcrConfig) else None
 
     def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:
@@ -286,7 +273,7 @@ class CoupledLoss(Loss):
         weighted: dict[str, tuple[float, Tensor]] = {}
         if config.mse > 0:
             sums_2T = element_sums(ELEMENTS["mse"], batch.prediction, batch.target)
-            weighted["mse"] = (config.mse, mean_cost(sums_2T, self.weight_T))
+            weighted["mse"] = (config.mse, mean_cost(sums_2T))
         few, many, enough = self._compared(batch, epoch)
         if self.distance_weight > 0:
             distance = distribution_matching if self.buffer is None else transport_cost
@@ -320,7 +307,8 @@ class CoupledLoss(Loss):
         return buffer_share(epoch, self.epochs) if changes else None
 
     def _mean(self, costs_T: Tensor, rows: Rows, enough: Tensor | None) -> Tensor:
-        cost = mean_over_phenotypes(costs_T, rows.present.sum(0) >= 2, self.weight_T)
+        counts_T = (rows.present.sum(0) >= 2).to(costs_T.dtype)
+        cost = (costs_T * counts_T).sum() / counts_T.sum().clamp(min=1)
         return cost if enough is None else torch.where(enough, cost, 0.0)
 
     def _compared(self, batch: Rows, epoch: int) -> tuple[Rows, Rows, Tensor | None]:

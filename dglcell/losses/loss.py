@@ -15,7 +15,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dglcell.losses.config import LOSSES, DangoLossConfig, GaussianConfig, LossConfig, MaskedConfig, WeightedConfig
+from dglcell.losses.config import LOSSES, DangoLossConfig, GaussianConfig, LossConfig, MaskedConfig
 from dglcell.models.model import Prediction
 from dglcell.plugins import class_of
 
@@ -134,28 +134,10 @@ class _GatherRows(torch.autograd.Function):
         return gradients[0][dist.get_rank() :: world_size()] * world_size()
 
 
-def mean_cost(sums_2T: Tensor, weight_T: Tensor | None) -> Tensor:
-    """Return the scalar mean of what ``element_sums`` summed; zero where there is no label.
-
-    Without weights every label counts alike. With weights it is the weighted mean over the phenotypes that have
-    labels, each with the mean of its own, however many these are.
-    """
+def mean_cost(sums_2T: Tensor) -> Tensor:
+    """Return the scalar mean over all labels of what ``element_sums`` summed; zero where there is none."""
     total_T, count_T = sums_2T
-    if weight_T is None:
-        return total_T.sum() / count_T.sum().clamp(min=1)
-    return mean_over_phenotypes(total_T / count_T.clamp(min=1), count_T > 0, weight_T)
-
-
-def mean_over_phenotypes(cost_T: Tensor, counts_T: Tensor, weight_T: Tensor | None) -> Tensor:
-    """Return the scalar mean over the phenotypes that count, weighted where weights are given; zero where none does."""
-    weight_T = counts_T.to(cost_T.dtype) if weight_T is None else weight_T * counts_T
-    whole = weight_T.sum()
-    return (cost_T * weight_T).sum() / whole.masked_fill(whole == 0, 1.0)
-
-
-def phenotype_weights(config: WeightedConfig) -> Tensor | None:
-    """Return the weights of phenotypes that a configuration gives, [T]; None where every label counts alike."""
-    return None if config.phenotype_weights is None else torch.tensor(config.phenotype_weights)
+    return total_T.sum() / count_T.sum().clamp(min=1)
 
 
 # Losses label by label.
@@ -182,23 +164,21 @@ class MaskedLoss(Loss):
     """Average an element-wise loss, a key of ``ELEMENTS``, over the labels of all ranks; ``bce`` predicts logits."""
 
     Config = MaskedConfig
-    weight_T: Tensor | None
 
-    def __init__(self, config: WeightedConfig, epochs: int) -> None:
+    def __init__(self, config: MaskedConfig, epochs: int) -> None:
         super().__init__()
         self.element = ELEMENTS[config.name]
-        self.register_buffer("weight_T", phenotype_weights(config), persistent=False)
 
     def changes_by(self, epoch: int) -> None:
         return None
 
     def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:
-        return LossTerms(masked_mean(self.element, prediction.phenotypes, target_BT, self.weight_T))
+        return LossTerms(masked_mean(self.element, prediction.phenotypes, target_BT))
 
 
-def masked_mean(element: Element, prediction_BT: Tensor, target_BT: Tensor, weight_T: Tensor | None = None) -> Tensor:
+def masked_mean(element: Element, prediction_BT: Tensor, target_BT: Tensor) -> Tensor:
     """Return the mean of ``element`` over the labels of all ranks that are not missing; it is zero for none."""
-    return mean_cost(sum_over_ranks(element_sums(element, prediction_BT, target_BT)), weight_T)
+    return mean_cost(sum_over_ranks(element_sums(element, prediction_BT, target_BT)))
 
 
 def element_sums(element: Element, prediction_BT: Tensor, target_BT: Tensor) -> Tensor:

@@ -203,7 +203,6 @@ def make_task(
     dataset, settings = prepared.dataset, config.trainer
     torch.manual_seed(config.seed)
     model = make_model(config.model, ResidentCell.of(prepared.cell), len(dataset.phenotypes), prepared.features)
-    config.loss.check_phenotypes(tuple(dataset.phenotypes))
     normaliser = prepared.normaliser(config.data.normalise)
     if checkpoint is None:
         strains = dataset.take(prepared.parts["train"])

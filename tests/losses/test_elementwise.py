@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import gaussian_kde
 
-from dglcell.errors import ConfigError
 from dglcell.losses.config import BceConfig, GaussianConfig, MaskedConfig, MleWassSupcrConfig
 from dglcell.losses.coupled import distribution_matching, label_quantiles, transport_cost
 from dglcell.losses.loss import make_loss
@@ -40,19 +39,11 @@ def test_element_wise_losses_are_the_mean_of_their_definitions(name: str, errors
     assert not prediction.grad[len(errors) :].any()
 
 
-def test_without_weights_labels_count_alike_and_with_weights_phenotypes_do() -> None:
-    prediction = Prediction(torch.zeros(3, 3, dtype=torch.float64))
+def test_every_label_counts_alike() -> None:
     nan = torch.nan
     target = torch.tensor([[1.0, 2.0, nan], [3.0, nan, nan], [5.0, nan, nan]], dtype=torch.float64)
-
-    def loss(weights: list[float] | None) -> float:
-        return make_loss(MaskedConfig("mse", phenotype_weights=weights), epochs=1)(prediction, target, 0).total.item()
-
-    assert loss(None) == pytest.approx((1 + 9 + 25 + 4) / 4)
-    assert loss([1.0, 1.0, 1.0]) == pytest.approx((35 / 3 + 4) / 2)
-    # The third phenotype has no label here, and then no say.
-    assert loss([1.0, 3.0, 100.0]) == pytest.approx((35 / 3 + 3 * 4) / 4)
-    assert loss([0.0, 0.0, 1.0]) == 0
+    prediction = Prediction(torch.zeros(3, 3, dtype=torch.float64))
+    assert make_loss(MaskedConfig("mse"), 1)(prediction, target, 0).total.item() == pytest.approx((1 + 9 + 25 + 4) / 4)
 
 
 # Binary cross-entropy: its definition, its labels, and a run that learns them.
@@ -93,10 +84,8 @@ MINIMAL = "cell: {model: textbook}\n"
     ("override", "expected"),
     [
         ("{name: rmse}", "`loss.name` is unknown\n  got:      rmse\n  expected: mse, huber, bce, gaussian, mse_dist_"),
-        ("{name: mse, supcr: 0.1}", "unknown key `loss.supcr`\n  expected: among name, phenotype_weights"),
+        ("{name: mse, supcr: 0.1}", "unknown key `loss.supcr`\n  expected: among name"),
         ("{name: mse_dist_supcr, buffer_size: 9}", "unknown key `loss.buffer_size`"),
-        ("{name: huber, phenotype_weights: [1, -1]}", "`loss.phenotype_weights` are no weights"),
-        ("{name: bce, phenotype_weights: [0, 0]}", "`loss.phenotype_weights` are no weights"),
         ("{name: mse_dist_supcr, mse: -1}", "`loss.mse` is no weight\n  got:      -1.0\n  expected: 0 or more"),
         ("{name: mle_wass_supcr, mse: 0, wasserstein: 0, supcr: 1}", "`loss` leaves the predictions without any term"),
         ("{name: gaussian, smallest_sd: 0}", "`loss.smallest_sd` is no noise level"),
@@ -119,13 +108,6 @@ def test_a_reconstruction_that_no_loss_reads_is_refused(tmp_path: Path) -> None:
 def test_contrast_needs_embeddings_and_says_so() -> None:
     assert MleWassSupcrConfig().needs() == frozenset()
     assert MleWassSupcrConfig(supcr=0.1).needs() == {"embedding"}
-
-
-def test_weights_must_fit_the_phenotypes() -> None:
-    with pytest.raises(
-        ConfigError, match=r"do not fit the phenotypes\n.*\[1.0, 2.0, 3.0\]\n  expected: 2: one each for a, b"
-    ):
-        MaskedConfig(phenotype_weights=[1.0, 2.0, 3.0]).check_phenotypes(("a", "b"))
 
 
 # Distribution matching against scipy's density, inverted by root finding.

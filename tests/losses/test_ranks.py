@@ -31,7 +31,6 @@ LARGEST = 6
 CASES: dict[str, dict[str, Any]] = {
     "mse": {"name": "mse"},
     "huber": {"name": "huber"},
-    "huber, weighted": {"name": "huber", "phenotype_weights": [1.0, 3.0]},
     "bce": {"name": "bce"},
     "gaussian": {"name": "gaussian", "memory": 3},
     "mse_dist_supcr": {"name": "mse_dist_supcr"},

@@ -128,7 +128,7 @@ def test_a_step_waits_for_nothing_and_takes_as_many_operators_for_any_batch(
 @pytest.mark.parametrize(
     "loss",
     [
-        MaskedConfig("huber", phenotype_weights=[1.0, 2.0]),
+        MaskedConfig("huber"),
         BceConfig(),
         MseDistSupcrConfig(),
         MleWassSupcrConfig(supcr=0.1, buffer_size=8),
