@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from dglcell.config.experiment import Config
 from dglcell.data.sources import list_sources
@@ -32,8 +32,8 @@ def needs(config: Config) -> list[PublishedFile]:
     found += [
         file for part in config.data.source.parts if part.name in LABORATORIES for file in LABORATORIES[part.name].files
     ]
-    known = published()
-    found += [known[value] for value in strings(asdict(config)) if value in known]
+    known, written = published(), json.dumps(asdict(config))
+    found += [file for path, file in known.items() if f'"{path}"' in written]
     return _once([*found, *(known[of.not_within].whole for of in cell.networks.values() if of.not_within in known)])
 
 
@@ -81,15 +81,6 @@ def fetch_all(wanted: Sequence[PublishedFile], folder: Path) -> Iterator[str]:
 def _once(files: Iterable[PublishedFile]) -> list[PublishedFile]:
     """Return each file once; several tables may be in one archive."""
     return list({file.path: file for file in files}.values())
-
-
-def strings(value: Any) -> Iterator[str]:
-    """Return the texts at any depth of a value."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list | tuple):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from strings(part)
 
 
 def format_offer(wanted: Sequence[PublishedFile]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import textwrap
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePath
@@ -100,7 +101,7 @@ class CellConfig:
         }
 
 
-Part = tuple[Relation, Edges, str]  # the text is where messages say that they come from
+Part = tuple[Relation, Edges]
 
 
 def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
@@ -146,18 +147,22 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
     for name, network in networks.items():
         how = {"symmetrise": config.symmetrise, "self_loops": config.self_loops}
         edges, origin["networks"][name] = network_edges(network, genes, f"cell.networks.{name}", **how)
-        parts += [(gene_relation(of), ends, f"network '{name}'") for of, ends in edges.items()]
+        parts += [(gene_relation(of), ends) for of, ends in edges.items()]
     if config.similarity is not None:
-        given = {relation: ends for relation, ends, _ in parts}
-        for name, ends, of_file in similar_relations(config.similarity, given, genes, aliases, raw):
-            parts.append((gene_relation(name), ends, "`cell.similarity`"))
+        for name, ends, of_file in similar_relations(config.similarity, dict(parts), genes, aliases, raw):
+            parts.append((gene_relation(name), ends))
             if of_file:
                 origin.setdefault("similarity", {})[name] = of_file
     vocabularies[GENE], names = add_names(genes, [aliases, *([metabolism.aliases] if metabolism else [])], raw)
     if names:
         origin["names"] = names
     more: dict[str, Any] = {"media": metabolism.media, "titles": metabolism.titles} if metabolism else {}
-    return _assemble(vocabularies, _distinct(parts), config.lose_blocked, provenance=origin, **more)
+    relations = dict(parts)
+    if len(relations) < len(parts):
+        twice = listing(relation[1] for relation, number in Counter(of for of, _ in parts).items() if number > 1)
+        what, do = "relations share a name", "rename a network; those of channels are called `network_channel`"
+        raise GraphError(what, got=twice, do=do)
+    return _assemble(vocabularies, relations, config.lose_blocked, provenance=origin, **more)
 
 
 def _united(of_model: tuple[str, ...], networks: Mapping[str, Network]) -> Vocabulary:
@@ -187,24 +192,14 @@ def _of_metabolism(
         converts = Edges(metabolism.converts[0], metabolism.converts[1], metabolism.stoichiometry)
         relations = {CATALYSES: inside, CATALYSED_BY: inside.reversed()}
         relations |= {CONVERTS: converts, CONVERTED_BY: converts.reversed()}
-    parts = [(relation, edges, "the metabolic model") for relation, edges in relations.items()]
+    parts = [*relations.items()]
     for name in config.derived:
         src, dst = index[derived_edges(name, metabolism)]
         if not len(src):
             got = f"metabolic model '{metabolism.name}' with {len(metabolism.genes):,} genes"
             raise GraphError(f"derived relation '{name}' has no edges", got=got, do=f"take '{name}' out of `derived`")
-        parts.append((gene_relation(name), Edges(src, dst).select((src >= 0) & (dst >= 0)), "`cell.derived`"))
+        parts.append((gene_relation(name), Edges(src, dst).select((src >= 0) & (dst >= 0))))
     return nodes, parts, {"unknown": unknown, "edges_dropped": len(catalyses) - len(inside)}
-
-
-def _distinct(parts: list[Part]) -> dict[Relation, Edges]:
-    origins: dict[Relation, str] = {}
-    for relation, _, origin in parts:
-        if relation in origins:
-            got = f"{origins[relation]} and {origin}"
-            raise GraphError(f"two relations are called '{relation[1]}'", got=got, do="rename a network")
-        origins[relation] = origin
-    return {relation: edges for relation, edges, _ in parts}
 
 
 def _assemble(

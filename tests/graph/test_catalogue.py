@@ -76,8 +76,8 @@ def filled(**keys: object) -> NetworkConfig:
 
 
 def test_keys_of_ones_own_come_before_those_of_the_source() -> None:
-    assert filled(source="string12_0").channels == list(STRING_CHANNELS)
     assert filled(source="string12_0", channels=["fusion"]).channels == ["fusion"]
+    assert filled(source="string12_0").channels == list(STRING_CHANNELS)
     weighted = filled(source="string12_0", weight="combined_score", min_weight=900)
     assert (weighted.channels, weighted.weight, weighted.min_weight) == ([], "combined_score", 900)
     assert filled(source="sgd_regulatory").directed is True
@@ -95,13 +95,6 @@ def test_hashes_are_those_of_the_source_unless_path_or_hash_is_ones_own() -> Non
     own = named_table(NetworkConfig(source="yeastract", path="mine.csv"), "k")
     assert (own.file.path, own.file.sha256, own.file.urls) == ("mine.csv", None, ())
     assert (own.table.path, own.table.sha256, own.table.columns) == ("mine.csv", None, ["tf", "target"])
-
-
-def test_filling_in_changes_neither_source_nor_configuration() -> None:
-    config = NetworkConfig(source="string12_0", channels=["fusion"])
-    named_table(config, "k")
-    assert config == NetworkConfig(source="string12_0", channels=["fusion"])
-    assert NETWORKS["string12_0"].table.channels == list(STRING_CHANNELS)
 
 
 def test_sources_that_do_not_fit_are_refused() -> None:
@@ -161,26 +154,24 @@ left out by `unknown: drop`
     )
 
 
-def test_textbook_fits_the_terminal_and_is_deterministic() -> None:
-    config = CellConfig(model="textbook", derived=["shares_complex", "isoenzyme", "metabolic_neighbour"])
-    text = describe(build_cell(config))
-    assert text == describe(build_cell(config))
-    assert "* edges carry fixed weights" in text
-    assert max(len(line) for line in text.splitlines()) <= WIDTH
-    assert "171 with genes" in text
-    assert "every gene is touched by a relation" in text
-
-
-def test_sources_licences_and_hashes_are_told(tmp_path: Path) -> None:
-    folder = write_raw_folder(tmp_path, GENES)
+def test_a_cell_fits_the_terminal_and_tells_sources_licences_and_hashes(tmp_path: Path) -> None:
+    folder = str(write_raw_folder(tmp_path, GENES))
     networks = {name: NetworkConfig(source=name) for name in ("tflink", "sgd_physical")}
-    config = CellConfig(model="textbook", networks=networks, genes="union", aliases="sgd_features", unknown="drop")
-    cell = build_cell(config, str(folder))
+    derived = ["shares_complex", "isoenzyme", "metabolic_neighbour"]
+    config = CellConfig("textbook", networks=networks, derived=derived, aliases="sgd_features", unknown="drop")
+    cell = build_cell(config, folder)
     text = describe(cell)
+    assert text == describe(build_cell(config, folder))
     assert cell.provenance["networks"]["sgd_physical"]["url"].startswith("https://sgd-archive.yeastgenome.org/")
-    assert "  model         textbook; sha256 " in text
-    assert " (shipped with cobra)" in text
-    assert "  sgd_physical  sgd_physical, interaction_data.tab; CC BY 4.0 (SGD); sha256 " in text
-    assert "  aliases       sgd_features, SGD_features.tab; CC BY 4.0 (SGD); sha256 " in text
+    for words in (
+        "171 with genes",
+        "* edges carry fixed weights",
+        "  model         textbook; sha256 ",
+        " (shipped with cobra)",
+        "  sgd_physical  sgd_physical, interaction_data.tab; CC BY 4.0 (SGD); sha256 ",
+        "  aliases       sgd_features, SGD_features.tab; CC BY 4.0 (SGD); sha256 ",
+        "every gene is touched by a relation",
+    ):
+        assert words in text
     assert " ".join(text.split()).count("(nothing to compare with)") == 3
-    assert max(len(line) for line in text.splitlines()) <= WIDTH
+    assert max(map(len, text.splitlines())) <= WIDTH

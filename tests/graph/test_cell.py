@@ -100,16 +100,10 @@ def test_a_gene_list_restricts_the_model(toy: cobra.Model, tmp_path: Path, write
     assert "1 of 4 genes are touched by no relation (self-loops aside)\n  extra\n" in describe(cell)
 
 
-def test_the_cell_says_how_pairs_are_stored(write: Write) -> None:
-    config = CellConfig(networks={"net": table(write("n.csv", "a,b\ng1,g2\n"))}, symmetrise=False, self_loops=True)
-    assert len(build_cell(config).edges(gene_relation("net"))) == 1 + 2
-    assert len(build_cell(replace(config, symmetrise=True)).edges(gene_relation("net"))) == 2 + 2
-
-
 def test_relation_names_must_differ(write: Write) -> None:
     path = write("n.csv", "a,b,c\ng1,g2,1\n")
     networks = {"net": table(path, channels=["c"]), "net_c": table(path)}
-    with pytest.raises(GraphError, match=r"two relations are called 'net_c'\n.*network 'net' and network 'net_c'"):
+    with pytest.raises(GraphError, match=r"relations share a name\n.*net_c\n.*rename a network"):
         build_cell(CellConfig(networks=networks))
 
 
@@ -132,6 +126,11 @@ NET = {"path": "n.csv", "columns": ["a", "b"]}
         ({"model": "mini", "metabolism": False}, "`cell` gives no relations"),
         ({"networks": {"Net": NET}}, "cell.networks.Net: 'Net' cannot name a relation"),
         ({"networks": {"train": NET}}, "the relation name 'train' is taken"),
+        (
+            {"model": "mini", "metabolism": False, "networks": {"net": NET}, "lose_blocked": True},
+            "`cell.lose_blocked` needs the reactions of a metabolic model",
+        ),
+        ({"networks": {"net": NET}, "media": {"rich": {}}}, "`cell.media` needs the exchange reactions of a metabolic"),
         ({"model": "mini", "genes": "all"}, "`cell.genes` is neither a choice nor a file"),
         ({"networks": {"net": NET}}, "raw file 'n.csv' not found"),
     ],

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.errors import DataError, GraphError
+from dglcell.errors import GraphError
 from dglcell.graph.cell import read_cell, save_cell
 from dglcell.graph.cell_graph import CellGraph, Edges, merge_pairs
 from dglcell.graph.metabolism import COLUMNS, Metabolism, wild_type_features, wild_type_fluxes
@@ -92,15 +92,6 @@ def test_hash_is_the_same_in_another_process_and_order() -> None:
     edges = small().edges(gene_relation("net"))
     shuffled = CellGraph.assemble(small().vocabularies, {gene_relation("net"): edges.select(np.array([2, 0, 1]))})
     assert shuffled.sha256 == small().sha256
-
-
-def test_an_existing_directory_is_not_overwritten_unasked(tmp_path: Path) -> None:
-    save_cell(small(), tmp_path / "cell")
-    with pytest.raises(DataError, match="exists already"):
-        save_cell(small(weight=9), tmp_path / "cell")
-    assert read_cell(tmp_path / "cell").sha256 == small().sha256
-    save_cell(small(weight=9), tmp_path / "cell", overwrite=True)
-    assert read_cell(tmp_path / "cell").sha256 == small(weight=9).sha256
 
 
 def edit(cell: Path, **changes: object) -> None:

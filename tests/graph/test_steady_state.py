@@ -15,8 +15,7 @@ from cobra.io import load_model
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.errors import ConfigError, GraphError
-from dglcell.graph.catalogue import NetworkConfig
+from dglcell.errors import GraphError
 from dglcell.graph.cell import CellConfig, build_cell, read_cell, save_cell
 from dglcell.graph.metabolism import model_reaction
 from dglcell.graph.resident import ResidentCell, SteadyState
@@ -148,11 +147,3 @@ def test_all_strategies_compute_on_the_same_strains() -> None:
     torch.manual_seed(0)
     by_rules = HeteroCell(resident()[0], config).double()(batch).phenotypes
     assert (by_rules - found["difference"]).abs().max() > 1e-6
-
-
-@pytest.mark.parametrize("changes", [{"model": None}, {"metabolism": False}])
-def test_it_needs_the_reactions_of_a_model(changes: dict[str, Any]) -> None:
-    networks = {"some": NetworkConfig(path="n.csv", columns=["a", "b"])}
-    config = CellConfig(**{"model": "textbook", "networks": networks, "lose_blocked": True, **changes})
-    with pytest.raises(ConfigError, match=r"`cell\.lose_blocked` needs the reactions of a metabolic model"):
-        config.validate()
