@@ -37,24 +37,22 @@ def enzyme_complexes(rule: GPR, *, limit: int = 10_000, where: str = "rule") -> 
     without its regulatory subunit B, and dropping the larger form would cut B off from the reaction.
     """
 
-    def check(size: int) -> None:
-        if size > limit:
-            what, do = f"{where}: the gene rule expands to too many enzyme complexes", "simplify the rule in the model"
-            do = f"{do} file; AND over long OR-lists multiplies their lengths"
-            raise GraphError(what, got=f"{size:,} or fewer", expected=f"at most {limit:,}", do=do)
-
     def expand(node: object) -> set[frozenset[str]]:
         if isinstance(node, ast.Name):
             return {frozenset((node.id,))}
         assert isinstance(node, ast.BoolOp), "cobra refuses all but AND, OR and names"
         terms, *others = map(expand, node.values)
-        if isinstance(node.op, ast.Or):
-            terms = terms.union(*others)
-            check(len(terms))
-            return terms
+        any_of = isinstance(node.op, ast.Or)
         for other in others:
-            check(len(terms) * len(other))
-            terms = {left | right for left in terms for right in other}
+            size = len(terms) + len(other) if any_of else len(terms) * len(other)
+            if size > limit:
+                what, expected = f"{where}: the gene rule expands to too many enzyme complexes", f"at most {limit:,}"
+                do = "simplify the rule in the model file; AND over long OR-lists multiplies their lengths"
+                raise GraphError(what, got=f"{size:,} or fewer", expected=expected, do=do)
+            if any_of:
+                terms |= other
+            else:
+                terms = {left | right for left in terms for right in other}
         return terms
 
     return sorted(expand(rule.body), key=sorted) if rule.body else []

@@ -96,16 +96,19 @@ def read_model(name_or_path: str, raw: str | None = None) -> Model:
             what, got = f"metabolic model '{path.name}' is not a whole gzip file", f"{len(content):,} bytes; {error}"
             raise GraphError(what, got=got, do="copy or download the file again") from error
     extension = [suffix for suffix in path.suffixes if suffix != ".gz"][-1]
-    lacking: list[str] = []
     _import_cobra()
-    with _quiet_cobra(), whole_rules():
+    with _quiet_cobra() as remarks, whole_rules():
         try:
-            model = _parse(content, FORMATS[extension], lacking)
+            model, lacking = _parse(content, FORMATS[extension], remarks)
         except Exception as error:  # parsers of SBML, JSON, MATLAB and YAML fail in ways of their own
             raise _unparsable(path, FORMATS[extension], error) from error
         # Committed results have the names of these models that are no genes.
         no_genes = mend_rules(model, path.name, keep=name_or_path in (*SHIPPED, *MODELS))
-    _say_bounds(model, path.name, lacking)
+    if lacking:
+        assumed = Counter(model.reactions.get_by_id(name).bounds for name in lacking)
+        which = f"{count(len(lacking), 'reaction')} without bounds ({listing(lacking, limit=3)})"
+        found = ", ".join(f"{low:g} to {high:g} for {number:,}" for (low, high), number in assumed.items())
+        log.warning("%s: %s; assumed: %s. Give each reaction its bounds in the file.", path.name, which, found)
     if no_genes:
         log.warning("%s: no genes, so that their reactions are always there: %s", path.name, listing(no_genes))
     return model
@@ -136,70 +139,43 @@ def _reaction_at(error: Exception) -> str | None:
     return None
 
 
-def _say_bounds(model: Model, where: str, lacking: list[str]) -> None:
-    assumed = Counter(model.reactions.get_by_id(name).bounds for name in lacking)
-    if assumed:
-        which = f"{count(len(lacking), 'reaction')} without bounds ({listing(lacking, limit=3)})"
-        found = ", ".join(f"{low:g} to {high:g} for {number:,}" for (low, high), number in assumed.items())
-        log.warning("%s: %s; assumed: %s. Give each reaction its bounds in the file.", where, which, found)
-
-
-def _read_sbml(content: bytes, lacking: list[str]) -> Model:
-    """Read SBML; libsbml has the bytes, because XML tells its own encoding."""
-    import cobra.io.sbml
-    import libsbml
-
-    with tempfile.NamedTemporaryFile(suffix=".xml") as file, _missing_bounds() as missing:
-        file.write(content)
-        file.flush()
-        model = cobra.io.read_sbml_model(file.name)
-        if missing:
-            document = libsbml.readSBMLFromFile(file.name).getModel()
-    for written in missing:
-        name = cobra.io.sbml.F_REPLACE[cobra.io.sbml.F_REACTION](written)
-        reaction = model.reactions.get_by_id(name)
-        if "lower" in missing[written] and not document.getReaction(written).getReversible():
-            reaction.lower_bound = min(0.0, reaction.upper_bound)
-        lacking.append(name)
-    return model
-
-
-@contextmanager
-def _missing_bounds() -> Iterator[dict[str, list[str]]]:
-    """Collect the reactions of which cobra remarks that they lack a bound: identifier in SBML → which."""
-    found: dict[str, list[str]] = {}
-    missing_bound = re.compile(r"Missing (lower|upper) flux bound .* reaction: '<Reaction (\S+?)( .*)?>'")
-
-    def collect(record: logging.LogRecord) -> bool:
-        if remark := missing_bound.match(record.getMessage()):
-            found.setdefault(remark[2], []).append(remark[1])
-        return False
-
-    logger = logging.getLogger("cobra.io.sbml")
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    logger.addFilter(collect)
-    try:
-        yield found
-    finally:
-        logger.removeFilter(collect)
-        logger.setLevel(level)
-
-
-def _parse(content: bytes, form: str, lacking: list[str]) -> Model:
+def _parse(content: bytes, form: str, remarks: list[str]) -> tuple[Model, list[str]]:
+    """Return a model, and its reactions that have no bounds; ``remarks`` is where cobra's appear."""
     import cobra.io
     from cobra.io.dict import model_from_dict
     from cobra.io.yaml import yaml
 
     if form == "sbml":
-        return _read_sbml(content, lacking)
+        return _parse_sbml(content, remarks)
     if form == "matlab":
-        return cobra.io.load_matlab_model(io.BytesIO(content))
+        return cobra.io.load_matlab_model(io.BytesIO(content)), []
     text = content.decode("utf-8-sig")
     document = json.loads(text) if form == "json" else yaml.load(text)
     model = model_from_dict(document)
-    lacking += [one["id"] for one in document["reactions"] if not {"lower_bound", "upper_bound"} <= one.keys()]
-    return model
+    lacking = [one["id"] for one in document["reactions"] if not {"lower_bound", "upper_bound"} <= one.keys()]
+    return model, lacking
+
+
+MISSING_BOUND = re.compile(r"Missing (lower|upper) flux bound .* reaction: '<Reaction (\S+?)( .*)?>'")
+
+
+def _parse_sbml(content: bytes, remarks: list[str]) -> tuple[Model, list[str]]:
+    import cobra.io.sbml
+    import libsbml
+
+    with tempfile.NamedTemporaryFile(suffix=".xml") as file:
+        file.write(content)  # libsbml has the bytes, because XML tells its own encoding
+        file.flush()
+        model = cobra.io.read_sbml_model(file.name)
+        missing = [(found[2], found[1]) for found in map(MISSING_BOUND.match, remarks) if found]
+        document = libsbml.readSBMLFromFile(file.name).getModel() if missing else None
+    lacking = {}
+    for written, bound in missing:
+        lacking[written] = cobra.io.sbml.F_REPLACE[cobra.io.sbml.F_REACTION](written)
+        if bound == "lower" and not document.getReaction(written).getReversible():
+            reaction = model.reactions.get_by_id(lacking[written])
+            reaction.lower_bound = min(0.0, reaction.upper_bound)
+    return model, [*lacking.values()]
 
 
 def _import_cobra() -> None:
@@ -213,16 +189,18 @@ def _import_cobra() -> None:
 
 
 @contextmanager
-def _quiet_cobra() -> Iterator[None]:
-    logger = logging.getLogger("cobra")
+def _quiet_cobra() -> Iterator[list[str]]:
+    """Keep cobra's remarks from the terminal, and yield the list of those that it logs."""
+    logger, handler, remarks = logging.getLogger("cobra"), logging.Handler(), list[str]()
+    handler.emit = lambda record: remarks.append(record.getMessage())  # type: ignore[method-assign]
     level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
+    with warnings.catch_warnings(), mock.patch.multiple(logger, handlers=[handler], propagate=False):
+        warnings.simplefilter("ignore")
+        logger.setLevel(logging.WARNING)
+        try:
+            yield remarks
+        finally:
+            logger.setLevel(level)
 
 
 # Gene–protein–reaction rules as their authors mean them, where cobra alone would lose or misread them.
@@ -260,7 +238,7 @@ def whole_rules() -> Iterator[None]:
     """
     from cobra.core.gene import GPR, GPRWalker
 
-    visit, read = GPRWalker.visit_BoolOp, GPR.from_string
+    read = GPR.from_string
 
     def visit_once(self: GPRWalker, node: ast.BoolOp) -> None:
         for operand in node.values:
@@ -279,11 +257,9 @@ def whole_rules() -> Iterator[None]:
             rule.fault = written
         return rule
 
-    GPRWalker.visit_BoolOp, GPR.from_string = visit_once, classmethod(read_whole)
-    try:
+    read_once = mock.patch.object(GPRWalker, "visit_BoolOp", visit_once)
+    with read_once, mock.patch.object(GPR, "from_string", classmethod(read_whole)):
         yield
-    finally:
-        GPRWalker.visit_BoolOp, GPR.from_string = visit, read
 
 
 def mend_rules(model: Model, where: str, *, keep: bool = False) -> list[str]:
