@@ -58,16 +58,11 @@ def either(*ways: Add) -> Add:
     return add
 
 
-def keys_of(options: argparse.Namespace) -> list[str]:
-    """Return the overrides of an experiment, with ``--raw`` as one of them."""
-    return [*options.overrides, *([f"paths.raw={options.raw}"] if options.raw else [])]
-
-
 def load(options: argparse.Namespace, *, look: bool = False) -> Config:
-    """Read the experiment that FILE, its overrides and ``--raw`` give; with ``look`` no own class is imported."""
+    """Read the experiment that FILE and its overrides give; with ``look`` no own class is imported."""
     from dglcell.config.read import experiment_file, load_config
 
-    return load_config(experiment_file(options.config), keys_of(options), look=look)
+    return load_config(experiment_file(options.config), options.overrides, look=look)
 
 
 def natural(text: str, least: int = 0) -> int:
@@ -95,11 +90,9 @@ def overrides(text: str = "e.g. model.hidden=32 seed=1") -> Add:
     return argument("overrides", nargs="*", metavar="key=value", help=text)
 
 
-_RAW = "folder of raw files (default: $DGLCELL_RAW, else ~/.cache/dglcell/raw)"
-RAW = argument("--raw", metavar="DIR", help=_RAW)
 FILE_HELP = "experiment: a YAML file, or a name like quickstart"
-CONFIGURATION = argument("config", type=Path, metavar="FILE", help=FILE_HELP), overrides(), RAW
-"""These are the file of an experiment, its overrides, and ``--raw``."""
+CONFIGURATION = argument("config", type=Path, metavar="FILE", help=FILE_HELP), overrides()
+"""These are the file of an experiment, and its overrides."""
 
 _RUN = "run directory, as printed by `train`, or a trained model's name"
 _CHECKPOINT = "best_loss, best_pearson, best_average_precision, last, or a path (default: trainer.checkpoint)"

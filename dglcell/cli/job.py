@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from dglcell.cli.arguments import CONFIGURATION, OVERWRITE, argument, check_outputs, keys_of, verb
+from dglcell.cli.arguments import CONFIGURATION, OVERWRITE, argument, check_outputs, verb
 from dglcell.errors import ConfigError, count
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def make_job(options: argparse.Namespace, file: Path) -> Job:
         raise ConfigError("`--split-seeds` needs seeds", do="give `--seeds`, e.g. --seeds 0-4")
     keys = ("seed", "split.seed") if options.split_seeds else ("seed",)
     members = [[f"{key}={seed}" for key in keys] for seed in seeds] or [[]]
-    overrides = keys_of(options)
+    overrides = options.overrides
     config = load_config(file, overrides)
     runs = [(load_config(file, [*overrides, *member]) if member else config).run_directory for member in members]
     name = job_name(config, seeds or [config.seed])

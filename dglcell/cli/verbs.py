@@ -18,12 +18,10 @@ from dglcell.cli.arguments import (
     CONFIGURATION,
     FILE_HELP,
     OVERWRITE,
-    RAW,
     RUN,
     Add,
     argument,
     check_outputs,
-    keys_of,
     load,
     overrides,
     pair,
@@ -68,7 +66,6 @@ _CONTROLS = "names in the place of a gene that stand for no deletion, as those o
     argument("--write-clean", type=Path, metavar="FILE", help="write a copy without faults, and read that"),
     argument("--fetch", action="store_true", help="download missing files of the cell graph, and names of its genes"),
     OVERWRITE,
-    RAW,
 )
 def init(options: argparse.Namespace) -> None:
     """Write the file of your own experiment.
@@ -122,7 +119,6 @@ def data_stats(options: argparse.Namespace) -> None:
     argument("--all", type=Path, dest="config", metavar="FILE", help="experiment whose files to download"),
     argument("--addresses", action="store_true", help="only print the addresses of the files"),
     argument("sources", nargs="*", metavar="NAME", help="screen in `dglcell data list`, or path of a published file"),
-    RAW,
 )
 def data_fetch(options: argparse.Namespace) -> None:
     """Download published files into the raw folder, and check them.
@@ -140,7 +136,7 @@ def data_fetch(options: argparse.Namespace) -> None:
     if bool(options.sources) == bool(options.config):
         got = "names and an experiment" if options.config else "nothing"
         raise ConfigError("what shall be fetched?", got=got, expected="names, or --all EXPERIMENT.yaml")
-    raw, wanted = options.raw, [need for name in options.sources for need in named(name)]
+    raw, wanted = None, [need for name in options.sources for need in named(name)]
     if options.config:
         config = load(argparse.Namespace(**vars(options), overrides=[]))
         raw, wanted = config.paths.raw, needs(config)
@@ -153,19 +149,18 @@ def data_fetch(options: argparse.Namespace) -> None:
         print(text, flush=True)
 
 
-@verb("data list", RAW)
-def data_list(options: argparse.Namespace) -> None:
+@verb("data list")
+def data_list(_: argparse.Namespace) -> None:
     """List screens, networks, gene sets and metabolic models by name."""
     from dglcell.config.published import format_catalogue
 
-    print(format_catalogue(options.raw), end="")
+    print(format_catalogue(), end="")
 
 
 @verb(
     "graph describe",
     argument("config", type=Path, metavar="FILE|RUN", help="experiment, run directory or trained model"),
     overrides("keys of an experiment, e.g. cell.metabolism=false"),
-    RAW,
 )
 def graph_describe(options: argparse.Namespace) -> None:
     """Describe the cell graph of an experiment or a run."""
@@ -185,7 +180,7 @@ def graph_describe(options: argparse.Namespace) -> None:
     print(printable(describe(cell)))
 
 
-@verb("config show", argument("config", type=Path, nargs="?", metavar="FILE", help=FILE_HELP), overrides(), RAW)
+@verb("config show", argument("config", type=Path, nargs="?", metavar="FILE", help=FILE_HELP), overrides())
 def config_show(options: argparse.Namespace) -> None:
     """Print an experiment with all defaults, or list the experiments that have names."""
     from dglcell.config.read import named_experiments, to_yaml
@@ -293,7 +288,7 @@ def tune(options: argparse.Namespace) -> None:
     from dglcell.config.read import experiment_file
     from dglcell.training.tuning import TABLE, Search, read_space
 
-    search = Search.of(experiment_file(options.config), keys_of(options), read_space(options.space))
+    search = Search.of(experiment_file(options.config), options.overrides, read_space(options.space))
     best = search.run(options.trials, options.command, reporter(options))
     print(f"\ntrials   {best.with_name(TABLE)}\nbest     {best}\n\nTrain with `dglcell train {best}`.")
 
@@ -311,7 +306,6 @@ _PHENOTYPE = "with --on: compare phenotype A of the model with B of these strain
     argument("--on", type=Path, metavar="FILE", help="experiment whose strains to evaluate on"),
     argument("--phenotype", type=_phenotypes, action="append", metavar="A=B", help=_PHENOTYPE),
     overrides("with --on: keys of that experiment"),
-    RAW,
 )
 def evaluate(options: argparse.Namespace) -> None:
     """Evaluate a trained model and the baselines on its split.
@@ -349,7 +343,7 @@ def evaluate(options: argparse.Namespace) -> None:
             from dglcell.prediction.measured import rows_on
 
             members = load_run(options.run_directory, checkpoint=options.checkpoint).members
-            rows = rows_on(members, options.on, keys_of(options), dict(options.phenotype or ()))
+            rows = rows_on(members, options.on, options.overrides, dict(options.phenotype or ()))
     print(format_results_table(rows, color=sys.stdout.isatty()))
     for sentence in below:
         print(f"\n{printable(sentence)}")

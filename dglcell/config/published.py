@@ -100,12 +100,8 @@ def format_addresses(wanted: Iterable[PublishedFile]) -> str:
     return "\n".join(lines)
 
 
-def format_catalogue(raw: str | None = None) -> str:
-    """List the sources of strains, networks, gene sets and models that an experiment can name, and where files are.
-
-    Args:
-        raw: the raw folder; the environment variable ``DGLCELL_RAW`` where None.
-    """
+def format_catalogue() -> str:
+    """List the sources of strains, networks, gene sets and models that an experiment can name, and where files are."""
 
     def listed(heading: str, entries: Iterable[tuple[str, Sequence[str], str]]) -> str:
         lines = [heading]
@@ -118,7 +114,7 @@ def format_catalogue(raw: str | None = None) -> str:
     here = {True: "here", False: "not here"}
     sources = [
         (name, about, f"{size}: {'here' if available else how}")
-        for name, *about, size, available, how in list_sources(raw)
+        for name, *about, size, available, how in list_sources()
     ]
     kinds = {
         "networks (cell.networks.NAME.source)": {name: entry.file for name, entry in NETWORKS.items()},
@@ -128,5 +124,5 @@ def format_catalogue(raw: str | None = None) -> str:
     found = [listed("strains (data.source.name)", sources)]
     for heading, files in kinds.items():
         about = ((name, of, (of.description, of.citation, of.licence)) for name, of in files.items())
-        found.append(listed(heading, ((name, text, f"{of.path}: {here[of.is_here(raw)]}") for name, of, text in about)))
+        found.append(listed(heading, ((name, text, f"{of.path}: {here[of.is_here()]}") for name, of, text in about)))
     return "\n\n".join(found) + f"\n  shipped with cobra: {', '.join(SHIPPED)}\n"

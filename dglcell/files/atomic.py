@@ -55,7 +55,7 @@ def find_raw(path: str, raw: str | Path | None = None) -> Path:
         if os.path.isfile(candidate):  # of a name that is too long, `Path.is_file` raises an error
             return candidate
     do = "check the path, which counts from the working folder, or "
-    do += f"set `{RAW_VARIABLE}` (or pass `--raw`) to the folder that holds it"
+    do += f"set `{RAW_VARIABLE}` to the folder that holds it"
     if path.startswith(("genes/", "interactions/", "metabolism/", "networks/")):
         do += f"; if it is a published file, `dglcell data fetch {path}` downloads it"
     got = f"looked at {', '.join(map(str, candidates))}"

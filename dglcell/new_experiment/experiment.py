@@ -55,7 +55,7 @@ def write_experiment(wanted: Wanted) -> str:
     content = {"extends": keys.pop("extends"), "experiment": {"name": wanted.file.stem}, **keys}
     content["data"] = {"source": {"name": "csv", "csv": _column_keys(own.config)}}
     content["data"] |= {"unknown_genes": "drop"} if own.drops else {}
-    table = load_source(SourceConfig("csv", csv=own.config), wanted.raw)
+    table = load_source(SourceConfig("csv", csv=own.config))
     chosen = choose_settings(Facts.of(table, cell, own.activity_from), wanted.split, wanted.model)
     content["extends"].append(BASES[chosen.model])
     for section, keys in chosen.keys.items():
@@ -69,7 +69,7 @@ def write_experiment(wanted: Wanted) -> str:
     )
     with atomic_file(wanted.file) as partial:
         partial.write_text(head + with_reasons(content, chosen.reasons), encoding="utf-8")
-        config = load_config(partial, [f"paths.raw={wanted.raw}"] if wanted.raw else [])
+        config = load_config(partial)
     return "\n".join([*_about_strains(config, table, cell), str(chosen), *own.notes])
 
 

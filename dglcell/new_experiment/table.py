@@ -70,7 +70,6 @@ class Wanted:
     na_values: Sequence[str] = ()  #: cells that mean "not measured", beside empty ones, NA, N/A and NaN
     ignore: Sequence[str] = ()  #: names that stand for no deletion; ``*`` stands for any text in them
     write_clean: Path | None = None  #: where a copy without faults is written, which is then read in place of the table
-    raw: str | None = None  #: folder of raw files, as for `raw_folder`
     fetch: bool = False  #: whether missing files are downloaded
     command: str = "dglcell init …"  #: which messages tell the user to repeat
 
@@ -91,10 +90,10 @@ def find_cell(wanted: Wanted) -> tuple[CellGraph, dict[str, Any]]:
         raise ConfigError(f"no cell graph is called '{wanted.cell}'", expected=EXPECTED, do=close)
     else:
         config.cell.model = meant
-    config.paths.raw, config.data.source.name = wanted.raw or config.paths.raw, "csv"
+    config.data.source.name = "csv"
     only_names = {source.file.path for source in GENE_SETS.values() if source.names}
     needed = [file for file in needs(config) if file.downloads]
-    if any(file.path not in only_names and not file.is_here(raw_folder(wanted.raw)) for file in needed):
+    if any(file.path not in only_names and not file.is_here(raw_folder()) for file in needed):
         _download(needed, f"`{wanted.cell}` needs files that are not here", wanted)
     try:
         if meant not in packaged:
@@ -113,16 +112,16 @@ def find_cell(wanted: Wanted) -> tuple[CellGraph, dict[str, Any]]:
     if not wanted.fetch or not (files := _files_of_names(cell, wanted)):
         return cell, keys
     _download(files, f"`{wanted.cell}` has other names of genes", wanted)
-    return cell.with_genes(add_names(cell.genes, [cell.genes], wanted.raw)[0]), keys
+    return cell.with_genes(add_names(cell.genes, [cell.genes], None)[0]), keys
 
 
 def _download(files: Sequence[PublishedFile], why: str, wanted: Wanted) -> None:
     """Download those of some files that are not here, or refuse to go on without them."""
-    folder = raw_folder(wanted.raw)
+    folder = raw_folder()
     missing = [file for file in files if not file.is_here(folder)]
     offer = format_offer(missing)
     if not wanted.fetch:
-        expected = f"them in '{folder}', or in the folder of `--raw`"
+        expected = f"them in '{folder}', or in the folder DGLCELL_RAW"
         do = f"`{wanted.command} --fetch` downloads them and goes on"
         raise ConfigError(why, got=offer, expected=expected, do=do)
     log.info("%s: %s, into %s", why, offer, folder)
@@ -137,7 +136,7 @@ def _files_of_names(cell: CellGraph, wanted: Wanted) -> list[PublishedFile]:
     """Return the file of the catalogue that names genes like these, if it is not here."""
     listed = names_of_genes(cell.genes)
     files = [] if listed is None else [GENE_SETS[listed].file.whole]
-    return [file for file in files if not file.is_here(raw_folder(wanted.raw))]
+    return [file for file in files if not file.is_here(raw_folder())]
 
 
 def _names_to_fetch(cell: CellGraph, wanted: Wanted) -> list[str]:
@@ -151,7 +150,7 @@ def _choose_aliases(other: dict[str, str], model: str | None, wanted: Wanted) ->
     best, most = None, 0
     for name in filter(None, (names_of_genes(other.values()), model)):
         with suppress(DataError, GraphError):
-            found, _ = named_aliases(name, wanted.raw)[0].resolve(list(other), spelled=True)
+            found, _ = named_aliases(name)[0].resolve(list(other), spelled=True)
             known = sum(gene == meant for gene, meant in zip(found, other.values(), strict=True))
             best, most = (name, known) if known > most else (best, most)
     return best
@@ -182,15 +181,15 @@ def read_own_table(wanted: Wanted, cell: CellGraph, model: str | None) -> OwnTab
 
     ``model`` is the metabolic model that the experiment names.
     """
-    path = find_raw(str(wanted.table), wanted.raw)
+    path = find_raw(str(wanted.table))
     rows = read_rows(path)
     config, notes = find_columns(rows, wanted, cell.genes)
-    aliases = named_aliases(wanted.aliases, wanted.raw)[0]
+    aliases = named_aliases(wanted.aliases)[0]
     found = find_measured(rows, config, aliases, cell.genes)
     if wanted.aliases is None and found.changes.unknown(cell.genes):
         # Genes that the catalogue knows and the cell graph lacks are no mistakes.
         with suppress(DataError):  # its file is not here
-            aliases = named_aliases(names_of_genes(cell.genes), wanted.raw)[0]
+            aliases = named_aliases(names_of_genes(cell.genes))[0]
             found = find_measured(rows, config, aliases, cell.genes)
     unknown = found.changes.unknown(cell.genes)
     if unknown and len(unknown) == len(found.changes.meant):

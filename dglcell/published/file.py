@@ -139,7 +139,7 @@ class PublishedFile:
             got=f"it is neither in the working folder nor in the raw folder '{raw_folder(raw)}'",
             expected=f"{'the table made' if self.made else 'the file'} from {sources}",
             do=f"`dglcell data fetch {self.path}` downloads it, and `dglcell data fetch --all EXPERIMENT` all that one "
-            f"reads; or set `{RAW_VARIABLE}` (or pass `--raw`) to the folder that holds it",
+            f"reads; or set `{RAW_VARIABLE}` to the folder that holds it",
         )
 
     def check(self, path: Path) -> Found:

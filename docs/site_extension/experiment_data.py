@@ -12,7 +12,7 @@ from dglcell.published.file import PublishedFile, download_size
 from site_extension.markdown import code, table
 
 FETCH = (
-    "The first command downloads these files into the raw folder (`--raw`, `DGLCELL_RAW`, or `~/.cache/dglcell/raw`) "
+    "The first command downloads these files into the raw folder (`DGLCELL_RAW`, or `~/.cache/dglcell/raw`) "
     "and checks them. If a table has to be converted, the conversion takes less than a minute. The "
     "licences are [below](#data).\n"
 )

@@ -106,7 +106,7 @@ def test_threads_that_wait_for_each_other_sleep_unless_they_shall_not() -> None:
 
 
 def test_experiments_are_shown_and_checked(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["config", "show", str(tiny.file), "seed=3", "--raw", "somewhere"]) == 0
+    assert main(["config", "show", str(tiny.file), "seed=3", "paths.raw=somewhere"]) == 0
     again = tmp_path / "again.yaml"
     again.write_text(capsys.readouterr().out)
     assert load_config(again) == load_config(tiny.file, ["seed=3", "paths.raw=somewhere"])

@@ -158,12 +158,13 @@ def test_one_command_fetches_all_and_it_is_found_without_setting_anything(
 
 
 def test_one_that_fails_is_named_and_does_not_keep_others(
-    experiment: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    experiment: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "matrix.tsv").unlink()
     (folder / "model.mat").write_bytes(MODEL + b"\n")
     raw = tmp_path / "raw"
-    assert main(["data", "fetch", "--all", experiment, "--raw", str(raw)]) == 2
+    monkeypatch.setenv("DGLCELL_RAW", str(raw))
+    assert main(["data", "fetch", "--all", experiment]) == 2
     printed = capsys.readouterr()
     assert printed.out.startswith(str(raw / SCREEN_PATH))
     assert "2 of 3 files could not be fetched" in printed.err
@@ -187,11 +188,14 @@ def test_addresses_are_printed_for_a_machine_with_a_connection(
     assert lines[0] == f"{gff}  (in it: {gff.removeprefix('genes/')}.gz)"
 
 
-def test_the_catalogue_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_catalogue_is_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DGLCELL_RAW", str(tmp_path))
     path = tmp_path / NETWORKS["tflink"].file.path
     path.parent.mkdir()
     path.write_bytes(MODEL)
-    assert main(["data", "list", "--raw", str(tmp_path)]) == 0
+    assert main(["data", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     for name in (*NETWORKS, *GENE_SETS, *MODELS):
         assert f"  {name}" in lines

@@ -156,7 +156,8 @@ def test_a_few_blank_genes_among_pairs_are_pointed_out(pairs: int, singles: int)
     assert ("blank       lines 59, 60, 61: fewer than 2 genes" in said) == (singles < 20)
 
 
-def test_cells_have_names_and_what_is_not_there_is_listed(tmp_path: Path) -> None:
+def test_cells_have_names_and_what_is_not_there_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DGLCELL_RAW", str(tmp_path / "raw"))
     init(TABLE, cell="ecoli-core")
     assert load_config(Path("mine.yaml")).cell.model == "textbook"
     Path("mine.yaml").unlink()
@@ -171,7 +172,7 @@ def test_cells_have_names_and_what_is_not_there_is_listed(tmp_path: Path) -> Non
         ("yeast", "do:       `dglcell init mine --fetch` downloads them and goes on"),
     ):
         with pytest.raises(ConfigError, match=message):
-            init(TABLE, cell=cell, raw=str(tmp_path / "raw"), command="dglcell init mine")
+            init(TABLE, cell=cell, command="dglcell init mine")
         assert not Path("mine.yaml").exists()
 
 
@@ -180,19 +181,20 @@ def test_names_are_fetched_where_the_user_asks_for_them(tmp_path: Path, monkeypa
     (tmp_path / "published").mkdir()
     (tmp_path / "published/names.csv").write_bytes(content)
     text = "gene_1,growth\nfirstname,0.9\nb0727,0.7\nelsewhere,0.1\n"
-    source, raw = GENE_SETS["ecoli_names"], str(tmp_path / "raw")
+    source = GENE_SETS["ecoli_names"]
+    monkeypatch.setenv("DGLCELL_RAW", str(tmp_path / "raw"))
     for address in serve_folder(monkeypatch, tmp_path / "published"):
         about = {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
         file = replace(source.file, urls=(f"{address}/names.csv",), **about)
         monkeypatch.setitem(GENE_SETS, "ecoli_names", replace(source, file=file))
         unknown = r"unknown gene 'firstname'(.|\n)* --fetch` downloads other names of genes"
         with pytest.raises(IssuesError, match=unknown):
-            init(text, raw=raw)
-        said = init(text, raw=raw, fetch=True)
+            init(text)
+        said = init(text, fetch=True)
         assert "names       1 of 3 names is no systematic one: `aliases: ecoli_names`" in said
         assert "unknown     1 gene, in 33% of the strains:\n  b9999\n" in said
     config = load_config(Path("mine.yaml"))
-    assert load_source(config.data.source, raw).genotypes == [["b0008"], ["b0727"], ["b9999"]]
+    assert load_source(config.data.source).genotypes == [["b0008"], ["b0727"], ["b9999"]]
 
 
 def test_rows_that_are_merged_are_counted_and_those_that_differ_most_are_named() -> None:

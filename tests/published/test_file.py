@@ -140,7 +140,7 @@ def test_a_missing_file_says_where_it_can_be_had(tmp_path: Path) -> None:
         f"neither in the working folder nor in the raw folder '{tmp_path}'",
         "the file from https://example.org/n.tab, in it inside.tab, or 'networks/m.tab'",
         "`dglcell data fetch networks/n.tab`",
-        "`DGLCELL_RAW` (or pass `--raw`)",
+        "`DGLCELL_RAW`",
     ):
         assert text in str(caught.value)
     with pytest.raises(DataError, match=r"raw file 'networks/n\.tab' not found\n  got:      looked at"):

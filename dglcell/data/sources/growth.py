@@ -296,7 +296,7 @@ class FbaGrowth(Simulator):
             raise GraphError(
                 f"`{self.config.name}` is computed by a metabolic model that cannot be read here\n  {error}",
                 expected=f"the model '{self.config.model}' that `data.fba.model` names",
-                do="put the file there, or give its folder with `--raw` or in DGLCELL_RAW",
+                do="put the file there, or give its folder in DGLCELL_RAW",
             ) from error
         return model, KnockoutRules.of(model), FluxProblem.of(model, self.config.tolerance)
 
