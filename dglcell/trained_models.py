@@ -1,4 +1,4 @@
-"""Find trained models by name, those of this package and those in a user's folder, and read their cards."""
+"""Find runs and trained models by path or name, and read the cards of models."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ from dglcell.runs import RunDirectory
 log = logging.getLogger("dglcell")
 
 PACKAGED = Path(__file__).parent / "trained"  # models of this package
-VARIABLE = "DGLCELL_MODELS"  # names a folder with more models, e.g. those of a laboratory
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 FILE = re.compile(r"(checkpoints/|cell/)?[A-Za-z0-9]\w*\.(ckpt|csv|json|jsonl|npz|yaml)")
@@ -97,13 +96,8 @@ def check_files(folder: Path) -> Card:
 
 
 def list_models() -> dict[str, Path]:
-    """Return name → folder of a model; those of a folder of the user's come before those of the package."""
-    own = os.environ.get(VARIABLE)
-    if own and not Path(own).is_dir():
-        what, expected = f"the folder of models '{own}' not found", f"a folder in {VARIABLE}"
-        raise CheckpointError(what, expected=expected, do="make it, or unset it")
-    folders = (PACKAGED, *([Path(own)] if own else []))
-    return dict(sorted({path.parent.name: path.parent for of in folders for path in of.glob("*/card.json")}.items()))
+    """Return name → folder of the models of this package."""
+    return {path.parent.name: path.parent for path in sorted(PACKAGED.glob("*/card.json"))}
 
 
 def find_model(name: str) -> Path | None:
@@ -195,13 +189,12 @@ def format_models(models: Mapping[str, Path]) -> str:
     """Return each model's name, with its description below it."""
     lines: list[str] = []
     for name, folder in models.items():
-        try:
-            card, size = read_card(folder), sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-            of = f"{', '.join(card.units)} of {card.organism}; {card.genes:,} genes; {size / 1e6:.1f} MB"
-            about = [card.description, of]
-        except CheckpointError as error:  # one model that cannot be used says nothing of the others
-            about = ["cannot be used: " + str(error).partition("\n")[0]]
-        lines += [name, *(textwrap.fill(text, 80, initial_indent="    ", subsequent_indent="    ") for text in about)]
+        card, size = read_card(folder), sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        of = f"{', '.join(card.units)} of {card.organism}; {card.genes:,} genes; {size / 1e6:.1f} MB"
+        about = (
+            textwrap.fill(text, 80, initial_indent="    ", subsequent_indent="    ") for text in (card.description, of)
+        )
+        lines += [name, *about]
     return "\n".join([*lines, "", "`dglcell models NAME` shows scores, limits and licence of a model."])
 
 

@@ -25,7 +25,7 @@ from dglcell.metrics import rows_of
 from dglcell.prediction.export import export
 from dglcell.report.run_files import read_predictions, read_run, result_rows
 from dglcell.runs import RunDirectory
-from dglcell.trained_models import PACKAGED, VARIABLE, find_model, find_run, list_models, read_card
+from dglcell.trained_models import PACKAGED, find_run, list_models, read_card
 from dglcell.training.prepare import open_store
 from dglcell.uncertainty import interval_columns
 
@@ -54,7 +54,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def surroundings(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DGLCELL_CACHE", str(shared))
-    monkeypatch.delenv(VARIABLE, raising=False)
 
 
 @pytest.fixture
@@ -65,11 +64,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def shelf(tiny_run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A laboratory's folder of models, with the model `tiny`; the working directory has nothing."""
+    """The working folder, with the model `tiny` alone."""
     export(tiny_run.path, tmp_path / "shelf" / "tiny", ABOUT)
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "shelf"))
+    monkeypatch.chdir(tmp_path / "shelf")
     return tmp_path / "shelf"
 
 
@@ -136,11 +133,10 @@ def test_another_metabolic_model_is_refused(shelf: Path) -> None:
 
 
 class TestNames:
-    def test_a_folder_has_models_of_its_own(self, shelf: Path) -> None:
-        assert list(list_models()) == sorted([*NAMES, "tiny"])
-        assert find_run("tiny") == shelf / "tiny"
-        shutil.copytree(shelf / "tiny", shelf / "ecoli")
-        assert find_model("ecoli") == shelf / "ecoli"
+    def test_what_is_there_comes_before_a_model_of_the_package(self, shelf: Path) -> None:
+        assert find_run("ecoli") == list_models()["ecoli"] == PACKAGED / "ecoli"
+        shutil.copytree("tiny", "ecoli")
+        assert find_run("ecoli") == Path("ecoli")
 
     @pytest.mark.parametrize(
         "arguments",
@@ -174,7 +170,7 @@ class TestDamage:
         Path("genotypes.csv").write_text("genes\nb0008\n")
         assert main(["predict", "tiny", "genotypes.csv", "-o", "out.csv"]) == 2
         said = capsys.readouterr().err
-        assert f"error: '{weights}' is not the file that the card of the model names\n" in said
+        assert f"error: '{weights.relative_to(shelf)}' is not the file that the card of the model names\n" in said
         assert f"  got:      sha256 {sha256_file(weights)}\n  expected: sha256 {right}\n  do:       copy" in said
         assert not Path("out.csv").exists()
         weights.unlink()
@@ -198,7 +194,7 @@ class TestDamage:
         card = json.loads((shelf / "tiny" / "card.json").read_text())
         (shelf / "tiny" / "card.json").write_text(change(card) or json.dumps(card))
         with pytest.raises(CheckpointError, match=message):
-            find_model("tiny")
+            find_run("tiny")
 
     def test_a_run_is_no_trained_model(self, tiny_run: RunDirectory, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["models", str(tiny_run.path)]) == 2

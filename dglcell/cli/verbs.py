@@ -398,14 +398,12 @@ def models(options: argparse.Namespace) -> None:
       dglcell models ecoli-core
       dglcell predict ecoli-core genotypes.csv
 
-    More models can be in the folder that DGLCELL_MODELS names.
-
     With --output a finished run is written as a trained model, a folder. It has what predicts, the scores and a card.
     If the output is an earlier model, its card says what you do not give.
 
       dglcell models runs/mine/seed-0 -o models/mine --organism 'S. cerevisiae' \\
           --licence 'CC BY 4.0' --limit 'It was trained on pairs of genes.'
-      DGLCELL_MODELS=models dglcell predict mine genotypes.csv
+      dglcell predict models/mine genotypes.csv
     """
     from dglcell.trained_models import find_run, format_card, format_models, list_models
 
