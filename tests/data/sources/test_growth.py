@@ -1,8 +1,7 @@
-"""Which reactions a strain loses, genetic interactions from growth, and growth as a column of measured strains."""
+"""Which reactions a strain loses, and growth as a column of measured strains."""
 
 from __future__ import annotations
 
-import itertools
 import logging
 
 import numpy as np
@@ -18,7 +17,7 @@ from dglcell.data.sources import Computed, Work
 from dglcell.data.sources.config import FbaConfig, InSilicoConfig
 from dglcell.data.sources.fba import Bounds, FluxSolver, Solution
 from dglcell.data.sources.growth import RESOLUTION, FbaGrowth, KnockoutRules, snap
-from dglcell.data.sources.insilico import load_insilico, trigenic
+from dglcell.data.sources.insilico import load_insilico
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, DglcellError, GraphError
 from dglcell.graph.cell import CellConfig
@@ -54,25 +53,6 @@ def test_a_reaction_is_as_strong_as_its_best_complex(texts: list[str], changed: 
         i: max(min(changed.get(gene, 1.0) for gene in genes) for genes in enzyme_complexes(reaction.gpr))
         for i, reaction in enumerate(model.reactions)
     }
-
-
-fitness = st.floats(0, 1.2)
-
-
-def array(*values: float) -> tuple[np.ndarray, ...]:
-    return tuple(np.array([value]) for value in values)
-
-
-@given(st.lists(fitness, min_size=7, max_size=7), st.permutations(range(3)))
-def test_tau_does_not_depend_on_the_order_of_genes(values: list[float], order: list[int]) -> None:
-    singles, abc = values[:3], values[6]
-    pairs = dict(zip(map(frozenset, itertools.combinations(range(3), 2)), values[3:6], strict=True))
-
-    def tau(i: int, j: int, k: int) -> np.ndarray:
-        two = array(*(pairs[frozenset(pair)] for pair in ((i, j), (i, k), (j, k))))
-        return trigenic(*array(abc), array(singles[i], singles[j], singles[k]), two)  # type: ignore[arg-type]
-
-    assert tau(*order) == pytest.approx(tau(0, 1, 2), abs=1e-12)
 
 
 def test_snap_moves_only_what_is_close() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,6 @@ from cobra.io import load_model
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.data.columns import COVARIATE
 from dglcell.data.sources import SourceConfig, fba, load_source
 from dglcell.data.sources.config import InSilicoConfig
 from dglcell.data.sources.fba import FluxSolver
@@ -81,25 +80,20 @@ def row_of(full: Strains) -> dict[frozenset[str], int]:
     return {frozenset(genes): row for row, genes in enumerate(full.genotypes)}
 
 
-def strain(table: Strains, s: int) -> tuple[str, ...]:
-    return tuple(table.names[g] for g in table.targets[table.offsets[s] : table.offsets[s + 1]])
-
-
-def test_fitness_equals_plain_cobra(full: Strains) -> None:
+def test_fitness_equals_plain_cobra(full: Strains, row_of: dict[frozenset[str], int]) -> None:
     model = load_model("textbook")
     model.tolerance = 1e-9
     wild = model.slim_optimize()
     rng = np.random.default_rng(1)
     fitness = full.phenotypes["fitness"]
     # Half of the sample where deletions hurt without killing, since most strains are like the wild type.
-    hurt = np.flatnonzero((fitness > 0) & (fitness < 1))
-    sample = [*range(137), *rng.choice(len(full), 150), *rng.choice(hurt, 150)]
-    for s in sample:
+    hurt, strains = np.flatnonzero((fitness > 0) & (fitness < 1)), [*row_of]
+    for s in [*range(137), *rng.choice(len(full), 150), *rng.choice(hurt, 150)]:
         with model:
-            for gene in strain(full, s):
+            for gene in strains[s]:
                 model.genes.get_by_id(gene).knock_out()
             expected = model.slim_optimize(error_value=0.0) / wild
-        assert fitness[s] == pytest.approx(expected, abs=1e-7), strain(full, s)
+        assert fitness[s] == pytest.approx(expected, abs=1e-7), strains[s]
 
 
 def test_interactions_follow_from_the_listed_fitness(full: Strains, row_of: dict[frozenset[str], int]) -> None:
@@ -107,33 +101,29 @@ def test_interactions_follow_from_the_listed_fitness(full: Strains, row_of: dict
         return float(full.phenotypes["fitness"][row_of[frozenset(genes)]])
 
     epsilon, tau = full.phenotypes["digenic_interaction"], full.phenotypes["trigenic_interaction"]
-    sizes = full.num_deletions
+    sizes, strains = full.num_deletions, [*row_of]
     np.testing.assert_array_equal(np.isfinite(epsilon), sizes == 2)
     np.testing.assert_array_equal(np.isfinite(tau), sizes == 3)
     assert np.count_nonzero(np.nan_to_num(tau)) > 10_000
     rng = np.random.default_rng(2)
     for s in rng.choice(np.flatnonzero(np.nan_to_num(tau)), 200):
-        i, j, k = strain(full, s)
+        i, j, k = strains[s]
         one = [f(g) for g in (i, j, k)]
         two = [f(*pair) for pair in ((i, j), (i, k), (j, k))]
         # The polynomial in fitness that the definition expands to.
         expected = f(i, j, k) - two[0] * one[2] - two[1] * one[1] - two[2] * one[0] + 2 * math.prod(one)
         assert tau[s] == pytest.approx(expected, abs=2e-6)
     for s in np.flatnonzero(sizes == 2)[::50]:
-        i, j = strain(full, s)
+        i, j = strains[s]
         assert epsilon[s] == pytest.approx(f(i, j) - f(i) * f(j), abs=2e-6)
 
 
-def test_few_linear_programs_are_solved(full: Strains) -> None:
-    counts = full.provenance.counts
+def test_few_linear_programs_are_solved_and_provenance_says_by_what(full: Strains) -> None:
+    provenance, counts = full.provenance, full.provenance.counts
     ways = ("linear_programs", "same_blocked_reactions", "subset_optimum")
     assert sum(counts[way] for way in ways) == len(full) + 1  # and the wild type
     assert counts["linear_programs"] < 1_000
     assert counts["time_outs"] == counts["failures"] == 0
-
-
-def test_provenance_names_model_solver_and_tolerance(full: Strains) -> None:
-    provenance = full.provenance
     assert provenance.source == "insilico"
     assert len(provenance.files["textbook.xml.gz"]) == 64
     assert provenance.parameters["solver"].startswith("GLPK")
@@ -180,7 +170,7 @@ def test_yeast_single_deletions(raw: Path) -> None:
     fitness = table.phenotypes["fitness"]
     assert lethal(fitness).sum() == 192
     reference = pd.read_csv(raw / "metabolism" / "yeast9_single_deletion_fba.csv.gz").set_index("gene")
-    expected = reference["relative"].fillna(0).loc[[strain(table, s)[0] for s in range(len(table))]]
+    expected = reference["relative"].fillna(0).loc[[gene for [gene] in table.genotypes]]
     assert len(expected) == 1_161
     # The reference has six decimals.
     np.testing.assert_allclose(fitness, expected, atol=1e-6)
@@ -204,14 +194,9 @@ def table() -> Strains:
     return screen(pairs="300", triples="60", activities=ACTIVITIES, media=MEDIA)
 
 
-def listed(table: Strains) -> Iterator[tuple[dict[str, float], str, float]]:
-    """Yield gene → activity, medium and fitness of every strain."""
-    (column,) = (column for column in table.columns if column.kind == COVARIATE)
-    left = table.left()
-    for s, (a, b) in enumerate(zip(table.offsets[:-1], table.offsets[1:], strict=True)):
-        genes = [table.names[gene] for gene in table.targets[a:b]]
-        medium = column.categories[int(table.columns[column][s])]
-        yield dict(zip(genes, left[a:b].tolist(), strict=True)), medium, float(table.phenotypes["fitness"][s])
+def listed(table: Strains) -> list[tuple[dict[str, float], str, float]]:
+    """Return gene → activity, medium and fitness of every strain."""
+    return list(zip(table.changes, table.shown("medium"), table.phenotypes["fitness"].tolist(), strict=True))  # type: ignore[arg-type]
 
 
 def ranges(model: Model) -> dict[str, tuple[float, float]]:
@@ -247,7 +232,7 @@ def test_fitness_equals_cobra_with_bounds_set_by_hand(table: Strains) -> None:
         with model:
             model.medium = {**model.medium, **changes}
             needed[name] = ranges(model)
-    strains = list(listed(table))
+    strains = listed(table)
     fitness = np.array([value for *_, value in strains])
     between = (fitness > 0) & (fitness < 1)
     rng = np.random.default_rng(0)
@@ -262,7 +247,7 @@ def test_fitness_equals_cobra_with_bounds_set_by_hand(table: Strains) -> None:
 
 
 def test_the_table_has_every_strain_in_every_medium_and_the_wild_type(table: Strains) -> None:
-    strains = list(listed(table))
+    strains = listed(table)
     third = len(strains) // 3
     assert third == 1 + 137 * 5 + 300 + 60
     assert [medium for _, medium, _ in strains[::third]] == list(MEDIA)
@@ -306,11 +291,9 @@ def test_activity_0_is_the_deletion_and_1_the_wild_type(table: Strains) -> None:
 
 
 def test_media_with_deletions_only() -> None:
-    table = screen(pairs="50", media=MEDIA)
-    plain = screen(pairs="50")
+    table, plain = screen(pairs="50", media=MEDIA), screen(pairs="50")
     assert table.activities is None
-    third = len(table) // 3
-    assert np.array_equal(table.phenotypes["fitness"][1:third], plain.phenotypes["fitness"])
+    assert np.array_equal(table.phenotypes["fitness"][1 : len(table) // 3], plain.phenotypes["fitness"])
     assert np.array_equal(table.targets[: len(plain.targets)], plain.targets)
     assert list(table.phenotypes) == ["fitness"]
 
