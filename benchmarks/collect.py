@@ -77,7 +77,7 @@ def scores_in_media(name: str, seed: int, run: Path, results: Mapping[str, Any])
     config = parse_inputs(read_run_config(directory), where=str(run))
     if config.data.source.name == "insilico":
         return []
-    prepared = prepare_run(config, directory, "python -m benchmarks.collect", continued=True)
+    prepared = prepare_run(config, directory, "python -m benchmarks.collect")
     test = strains_by_part(prepared)["test"]
     (phenotype,) = prepared.dataset.phenotypes
     own = next(row["model"] for row in results["rows"] if row["part"] == "test" and not row["is_baseline"])

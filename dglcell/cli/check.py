@@ -162,7 +162,7 @@ def _model_and_strains(path: Path, number: int) -> tuple[StrainModel, GenotypeBa
     directory, generator = RunDirectory(path), torch.Generator().manual_seed(0)
     trained = load_trained(directory)
     try:
-        prepared = prepare_run(trained.config, directory, "dglcell check", continued=True)
+        prepared = prepare_run(trained.config, directory, "dglcell check")
         name = "test" if len(prepared.parts["test"]) else "train"
         part = prepared.parts[name]
         chosen = part[torch.randperm(len(part), generator=generator)[:number]]

@@ -84,7 +84,7 @@ def evaluate_run(path: Path, checkpoint: str | None = None) -> list[ResultRow]:
     directory = RunDirectory(path)
     trained = load_trained(directory, checkpoint)
     config = dataclasses.replace(trained.config, plot=False)
-    prepared = prepare_run(config, directory, "dglcell evaluate", continued=True)
+    prepared = prepare_run(config, directory, "dglcell evaluate")
     if trained.split_sha256 != prepared.split.sha256:
         raise refuse(trained.path, "was trained on another split, so that it may have seen what it is tested on")
     baselines = kept_baselines(directory, prepared.cell) if directory.baselines.is_file() else Baselines()

@@ -196,10 +196,8 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
     return Prepared(cell, store, dataset, split, parts, node_features(config, cell), reached)
 
 
-def prepare_run(config: Config, directory: RunDirectory, command: str, *, continued: bool) -> Prepared:
-    """Prepare cell graph, data and split, or take them from the run directory if the run is continued."""
-    if not continued:
-        return prepare(config, command=command)
+def prepare_run(config: Config, directory: RunDirectory, command: str) -> Prepared:
+    """Prepare what a run reads that has begun: its cell graph and its split are in its directory."""
     split = Split.load(directory.split)
     store_of_run(config, split)
     return prepare(config, command=command, cell=cell_of_run(directory), split=split)

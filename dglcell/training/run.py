@@ -32,7 +32,7 @@ from dglcell.runs import RunDirectory, environment, memory_peak, write_usage
 from dglcell.training.checkpoint import check_continues, resume_from, starting_point
 from dglcell.training.evaluate import ABLATION, WITHOUT_MESSAGES, ablation_rows, report, rows_as_json
 from dglcell.training.fit import fit, make_callbacks, make_task, make_trainer
-from dglcell.training.prepare import Prepared, prepare_run, settle_what_models_see
+from dglcell.training.prepare import Prepared, prepare, prepare_run, settle_what_models_see
 from dglcell.training.signals import PARENT, POLL_SECONDS, StopSignals, is_rank_zero
 from dglcell.training.task import StrainTask
 
@@ -80,7 +80,7 @@ def train(
         start, finished = starting_point(checkpoint, config)
         set_up_process(config)
         continued = directory.is_started()
-        prepared = prepare_run(config, directory, command, continued=continued)
+        prepared = prepare_run(config, directory, command) if continued else prepare(config, command=command)
         config = settle_what_models_see(config, prepared)
         if checkpoint is not None:
             check_continues(checkpoint, config, prepared.cell, prepared.split)

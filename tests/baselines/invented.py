@@ -41,6 +41,13 @@ def unlike(num_genes: int) -> GeneSimilarity:
     return GeneSimilarity(np.arange(num_genes), np.zeros((num_genes, num_genes), np.float32))
 
 
+def alike(seed: int, num_genes: int = 5) -> GeneSimilarity:
+    """Return a positive semidefinite similarity of genes."""
+    vectors = np.random.default_rng(seed).normal(size=(num_genes, 3))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return GeneSimilarity(np.arange(num_genes), np.square(vectors @ vectors.T).astype(np.float32))
+
+
 def problem_of(
     train: Strains,
     y_train: NDArray[np.float64],
@@ -51,8 +58,8 @@ def problem_of(
     """Return a problem; without a validation part the training part is one, too."""
     validation = train if validation is None else validation
     y_validation = y_train if y_validation is None else y_validation
-    alike = unlike(len(train.names)) if similarity is None else similarity
-    return Problem(train, validation, y_train, y_validation, lambda: alike)
+    known = unlike(len(train.names)) if similarity is None else similarity
+    return Problem(train, validation, y_train, y_validation, lambda: known)
 
 
 # Strains with activities and covariates.

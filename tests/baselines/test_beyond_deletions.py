@@ -18,7 +18,7 @@ from dglcell.baselines.simple import AdditiveRidge
 from dglcell.data.columns import COVARIATE, Column
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
-from tests.baselines.invented import among, problem_of, unlike, weakened
+from tests.baselines.invented import alike, among, problem_of, unlike, weakened
 from tests.baselines.test_kernel_ridge import growth
 from tests.examples import examples
 
@@ -135,7 +135,7 @@ def test_predictions_for_activities_and_media_stay_as_they_were() -> None:
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(12, 4))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    alike = GeneSimilarity(np.arange(12), np.square(vectors @ vectors.T).astype(np.float32))
+    similarity = GeneSimilarity(np.arange(12), np.square(vectors @ vectors.T).astype(np.float32))
     rows = [dict(zip(rng.permutation(12)[:k].tolist(), rng.random(k), strict=False)) for k in rng.integers(1, 4, 400)]
     rows, media, dose = rows[:200] * 2, np.repeat(["glucose", "acetate"], 200), np.tile(rng.random(200), 2)
     y = np.array([np.prod([1 - (1 - left) ** 2 * (0.2 + gene / 20) for gene, left in row.items()]) for row in rows])
@@ -143,7 +143,9 @@ def test_predictions_for_activities_and_media_stay_as_they_were() -> None:
     named = [{f"g{gene}": float(left) for gene, left in row.items()} for row in rows]
     strains = among(Strains.from_names(named, covariates={"medium": media, "dose": dose}), 12)
     train, validation, test = np.split(rng.permutation(400), [240, 320])
-    models = fit_families(problem_of(strains.take(train), y[train], strains.take(validation), y[validation], alike))
+    models = fit_families(
+        problem_of(strains.take(train), y[train], strains.take(validation), y[validation], similarity)
+    )
     expected = {
         "additive ridge": [0.59062579, 0.86262767, 0.485902],
         "same strain in other media": [0.58074581, 0.85803458, 0.49804931],
@@ -155,13 +157,6 @@ def test_predictions_for_activities_and_media_stay_as_they_were() -> None:
 
 
 Activities = tuple[Strains, NDArray[np.float64]]
-
-
-def alike(seed: int) -> GeneSimilarity:
-    """Return a positive semidefinite similarity of five genes."""
-    vectors = np.random.default_rng(seed).normal(size=(5, 3))
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    return GeneSimilarity(np.arange(5), np.square(vectors @ vectors.T).astype(np.float32))
 
 
 def fitted_kernel(strains: Strains, y: NDArray[np.float64], similarity: GeneSimilarity) -> list[StrainKernelRidge]:

@@ -13,12 +13,12 @@ from dglcell.baselines import gaussian
 from dglcell.baselines.fit import ALL_BASELINES, best_of
 from dglcell.baselines.gaussian import HELD, JITTER, USUAL, GaussianProcess, fit_gaussian_process
 from dglcell.baselines.kernel_ridge import Compared
-from dglcell.baselines.problem import Covariates, GeneSimilarity
+from dglcell.baselines.problem import Covariates
 from dglcell.data.columns import COVARIATE
 from dglcell.data.strains import Strains
-from tests.baselines.invented import among, problem_of, unlike
+from tests.baselines.invented import alike, among, problem_of, unlike
 
-GENES = 5
+GENES, SIMILAR = 5, alike(3)
 
 
 def guides(number: int, seed: int = 0) -> tuple[Strains, NDArray[np.float64]]:
@@ -34,35 +34,27 @@ def guides(number: int, seed: int = 0) -> tuple[Strains, NDArray[np.float64]]:
     return among(Strains.from_names(rows, covariates=covariates)), y
 
 
-def similar() -> GeneSimilarity:
-    vectors = np.random.default_rng(3).normal(size=(GENES, 3))
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    return GeneSimilarity(np.arange(GENES), np.square(vectors @ vectors.T).astype(np.float32))
-
-
 def one_by_one(strains: Strains, logarithms: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the covariance of all pairs of strains, from its definition."""
     of = strains.of_kind(COVARIATE)
     numbers = np.stack([values for name, values in sorted(of.items()) if name != "site"], 1).astype(float)
     numbers = (numbers - numbers.mean(0)) / numbers.std(0)
     v, w, s, theta, _ = np.split(np.exp(logarithms), np.cumsum([4, 4, 4, 3]))
-    lost, gene = 1.0 - strains.left().astype(float), similar().matrix
+    lost, gene = 1.0 - strains.left().astype(float), SIMILAR.matrix
     rows = [range(*strains.offsets[i : i + 2]) for i in range(len(strains))]
     found = np.empty((len(strains),) * 2)
     for i, j in np.ndindex(found.shape):
         pairs = [(strains.targets[a], strains.targets[b], lost[a] * lost[b]) for a in rows[i] for b in rows[j]]
         near, same = sum(gene[a, b] * both for a, b, both in pairs), sum(both for a, b, both in pairs if a == b)
         squares = theta @ np.square(numbers[i] - numbers[j])
-        alike = np.array([1.0, near, same, of["site"][i] == of["site"][j]])
-        found[i, j] = alike @ (v * np.exp(-s * squares / 2) + w)
+        kinds = np.array([1.0, near, same, of["site"][i] == of["site"][j]])
+        found[i, j] = kinds @ (v * np.exp(-s * squares / 2) + w)
     return found
 
 
 def test_it_is_the_regression_of_its_definition() -> None:
     strains, y = guides(30)
-    for factor, model in zip(
-        (1, 2, 4), fit_gaussian_process(problem_of(strains, y, similarity=similar())), strict=True
-    ):
+    for factor, model in zip((1, 2, 4), fit_gaussian_process(problem_of(strains, y, similarity=SIMILAR)), strict=True):
         covariance = one_by_one(strains, model.logarithms)
         np.testing.assert_allclose(model.covariance(strains), covariance, rtol=1e-5)
         assert model.penalty == pytest.approx(factor * np.exp(model.logarithms[-1]))
@@ -73,8 +65,8 @@ def test_it_is_the_regression_of_its_definition() -> None:
 
 def test_what_is_learned_is_likeliest() -> None:
     strains, y = guides(40)
-    covariates, alike = Covariates.of(strains), similar()
-    model = GaussianProcess(alike.genes, alike.matrix, covariates, Compared.of(strains, covariates))
+    covariates = Covariates.of(strains)
+    model = GaussianProcess(SIMILAR.genes, SIMILAR.matrix, covariates, Compared.of(strains, covariates))
     found = model.learned(strains, y).logarithms
     usual, held = (np.repeat(of, [4, 4, 4, 3, 1]) for of in (np.log(USUAL), HELD))
 

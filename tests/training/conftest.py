@@ -16,4 +16,4 @@ def trained(tiny_run: RunDirectory) -> Trained:
 
 @pytest.fixture(scope="module")
 def prepared(tiny_run: RunDirectory, trained: Trained) -> Prepared:
-    return prepare_run(trained.config, tiny_run, "tests", continued=True)
+    return prepare_run(trained.config, tiny_run, "tests")

@@ -197,7 +197,7 @@ def test_what_a_run_does_not_have_is_refused(run: RunDirectory, tiny: Tiny, tmp_
         dglcell.load(
             run.path, checkpoint="last" if read_run(run.path).best_epoch == 1 else "best_pearson", predict_with=ENSEMBLE
         )
-    save_models(run.baselines, {"fitness": {"another": TrainingMean()}}, {"left_out": {}})
+    save_models(run.baselines, {"fitness": {"another": TrainingMean(0.0)}}, {"left_out": {}})
     with pytest.raises(CheckpointError, match=r"predicts by '.*', which has left the package\n  do: .*--with network"):
         dglcell.load(run.path, predict_with=BASELINE)
     run.baselines.write_bytes(b"PK")
@@ -305,7 +305,7 @@ def test_predictions_are_written_in_blocks_without_a_seam(
 
 
 def test_baselines_alone_are_those_beside_a_run(tiny_run: RunDirectory, tiny: Tiny, tmp_path: Path) -> None:
-    prepared = prepare_run(load_trained(tiny_run).config, tiny_run, "tests", continued=True)
+    prepared = prepare_run(load_trained(tiny_run).config, tiny_run, "tests")
     rows, baselines = evaluate_baselines(tiny.config(tmp_path / "runs"), command="dglcell baselines tiny.yaml")
     assert rows == score(prepared, fit_baselines(prepared)).rows
     written = json.loads((tmp_path / "runs/tiny/baselines.json").read_text())
@@ -321,7 +321,7 @@ def test_a_report_without_picture_and_baselines_has_the_network_alone(tiny: Tiny
     assert {row.model for row in result.rows} == {"hetero_cell"}
     assert not result.directory.report.exists()
     config = tiny.config(tmp_path, "trainer.epochs=1", "plot=false", "trainer.checkpoint=last")
-    again = report(config, result.directory, prepare_run(config, result.directory, "tests", continued=True))
+    again = report(config, result.directory, prepare_run(config, result.directory, "tests"))
     assert {row.model for row in again} > {"hetero_cell", "training mean"}
     assert json.loads(result.directory.results.read_text())["checkpoint"] == "last.ckpt"
 
