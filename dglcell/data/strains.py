@@ -211,8 +211,7 @@ class Strains:
         changes = read_changes(rows, chosen, amounts, known=None if cell is None else cell.genes, may_be_empty=True)
         if issues := [*changes.issues, *([] if cell is None else changes.unknown_issues(cell.genes))]:
             raise IssuesError(rows, issues)
-        of = changes.names, changes.genes, changes.offsets
-        return cls(*of, columns, dict(units or {}), activities=changes.activities)
+        return cls(*changes.targets, columns, dict(units or {}), activities=changes.activities)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

@@ -9,8 +9,9 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -310,34 +311,28 @@ class Changes:
 
     rows: Rows  #: the table
     meant: dict[str, str]  #: written name → systematic name; the name itself where no gene has it
-    names: tuple[str, ...]  #: distinct systematic names, in the order of the rows
-    offsets: NDArray[np.int64]  #: [rows + 1]; row r has the changes ``offsets[r]`` to before ``offsets[r + 1]``
-    genes: NDArray[np.int32]  #: [P] numbers of ``names``
+    row_of: NDArray[np.int64]  #: [P] rows, ascending
     written: list[str]  #: P names as they are written
-    #: [P] what is left, as it is written, with a decimal point; empty where nothing is said. None where no row says it.
-    left: list[str] | None
-    issues: list[Issue]  #: what is wrong
+    left: list[str]  #: P texts, what is left, with a decimal point; empty where nothing is said
+    issues: list[Issue] = field(default_factory=list)  #: what is wrong
+
+    @cached_property
+    def targets(self) -> tuple[tuple[str, ...], NDArray[np.int32], NDArray[np.int64]]:
+        """Return names, targets and offsets as `Strains` has them; names are in the order of the rows."""
+        import pandas as pd
+
+        numbers, names = pd.factorize(np.array([self.meant[name] for name in self.written], dtype=object))
+        return tuple(names), numbers.astype(np.int32), np.concatenate([[0], np.cumsum(self.numbers)])
 
     @property
     def numbers(self) -> NDArray[np.int64]:
         """Return how many genes each row names, [rows]."""
-        return np.diff(self.offsets)
+        return np.bincount(self.row_of, minlength=len(self.rows))
 
-    @property
-    def row_of(self) -> NDArray[np.int64]:
-        """Return the row of each change, [P]."""
-        return np.repeat(np.arange(len(self.rows)), self.numbers)
-
-    def of_row(self, row: int) -> list[tuple[str, str]]:
-        """Return each gene that a row names, and what is left of it."""
-        part = slice(self.offsets[row], self.offsets[row + 1])
-        names = self.written[part]
-        return list(zip(names, self.left[part] if self.left is not None else [""] * len(names), strict=True))
-
-    @property
+    @cached_property
     def activities(self) -> NDArray[np.float32] | None:
         """Return what is left of each gene of all rows; None where no row says it. One that is no amount is 0."""
-        if self.left is None:
+        if not any(self.left):
             return None
         values = _amounts(self.left)
         return np.where(no_activities(values), np.float32(0), values)
@@ -391,8 +386,6 @@ def read_changes(
         ignored: names that do not count as deleted, as those of controls; ``*`` stands for any text in them.
         may_be_empty: whether a strain may change no gene, because it may differ by its covariates.
     """
-    import pandas as pd
-
     row, written, left, wrong = _written(rows, genes, activities)
     aliases = Vocabulary() if aliases is None else aliases
     among = aliases if known is None else known
@@ -401,20 +394,9 @@ def read_changes(
     found = {name: among.find(meant) for name, meant in zip(distinct, resolved, strict=True)}
     meant = {n: of for n, of in found.items() if not any(_fits(name, one) for name in (n, of) for one in ignored)}
     kept = [name in meant for name in written]
-    ends = np.cumsum(np.bincount(np.array(row, np.int64)[kept], minlength=len(rows)))
     words, amounts = (list(itertools.compress(part, kept)) for part in (written, left))
-    numbers, names = pd.factorize(np.array([meant[name] for name in words], dtype=object))
     several = [n for n, of in meant.items() if of not in among and len(among.aliases.get(n, ())) > 1]
-    changes = Changes(
-        rows,
-        meant,
-        tuple(names),
-        np.concatenate([[0], ends]).astype(np.int64),
-        numbers.astype(np.int32),
-        words,
-        amounts if any(amounts) else None,
-        [],
-    )
+    changes = Changes(rows, meant, np.array(row, np.int64)[np.array(kept, bool)], words, amounts)
     # A row of a control, which is ignored, is the wild type.
     blank = [] if may_be_empty or not genes else sorted({*range(len(rows))} - {*row})
     bad = np.flatnonzero(no_activities(_amounts(amounts)))
@@ -472,18 +454,13 @@ def _parsed(cell: str, amount: str, *, several: bool) -> tuple[list[str], list[s
 
 
 def _twice(changes: Changes) -> list[Issue]:
-    order = np.lexsort((changes.genes, changes.row_of))
-    rows, genes = changes.row_of[order], changes.genes[order]
-    again = (rows[1:] == rows[:-1]) & (genes[1:] == genes[:-1])
-    said = []
-    for row in np.unique(rows[1:][again]).tolist():
-        meant = [changes.meant[name] for name, _ in changes.of_row(row)]
-        gene = min(one for one in meant if meant.count(one) > 1)
-        same = [pair for pair in changes.of_row(row) if changes.meant[pair[0]] == gene]
-        how = "deleted twice"
-        if any(left for _, left in same):
-            how = f"changed twice, with activities {listing(left or '0' for _, left in same)}"
-        also = sorted({name for name, _ in same})
+    import pandas as pd
+
+    said, table = [], pd.DataFrame({"row": changes.row_of, "gene": changes.targets[1]})
+    for (row, _), same in table[table.duplicated(keep=False)].groupby(["row", "gene"]).groups.items():
+        written, left = ([of[i] for i in same] for of in (changes.written, changes.left))
+        gene, also = changes.meant[written[0]], sorted({*written})
+        how = f"changed twice, with activities {listing(of or '0' for of in left)}" if any(left) else "deleted twice"
         said.append((f"gene '{gene}' is {how}" + (f" (written {listing(also)})" if also != [gene] else ""), row))
     do = "remove the row or the repeated gene; two alleles of one gene are one gene here"
     return changes.rows.issues(by_text(said), do)

@@ -218,7 +218,7 @@ def read_own_table(wanted: Wanted, cell: CellGraph, model: str | None) -> OwnTab
     learned = [MISMATCH] if config.guides else list(filter(ALLELES.fullmatch, config.covariates))
     notes += _notes(found, config, lacking)
     drops = bool(found.changes.unknown(cell.genes))
-    return OwnTable(config, drops, notes, learned if found.changes.left is None else [])
+    return OwnTable(config, drops, notes, learned if found.changes.activities is None else [])
 
 
 # Columns with such names hold what these names say.

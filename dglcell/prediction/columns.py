@@ -224,16 +224,18 @@ class GenotypeColumns:
             kinds |= {"expected: one of": ANOTHER}
             do = [advice for kind, advice in kinds.items() if kind in text]
             raise IssuesError(rows, issues, "mend or remove them", *do)
-        found, row_of = vocabulary.indices(changes.names)[changes.genes], changes.row_of
-        is_known = np.bincount(row_of[found < 0], minlength=len(rows)) == 0
-        kept = is_known[row_of]
+        lacking = [""] * len(rows)
+        for name, where in changes.where(changes.unknown(vocabulary)).items():
+            for row in where:
+                lacking[row] = f"{lacking[row]};{name}".lstrip(";")
+        is_known = np.array([not names for names in lacking], dtype=bool)
+        kept = is_known[changes.row_of]
+        names, numbers, _ = changes.targets
+        found = vocabulary.indices(names)[numbers[kept]].astype(np.int32)
         offsets = np.concatenate([[0], np.cumsum(changes.numbers[is_known])])
         columns = (Column(COVARIATE, name, tuple(categories)) for name, categories in self.seen.items())
         covariates = dict(zip(columns, numbers_SC[is_known].T.copy(), strict=True))
-        strains = Strains(vocabulary.names, found[kept].astype(np.int32), offsets, covariates)
-        lacking = [""] * len(is_known)
-        for row in np.flatnonzero(~is_known).tolist():
-            lacking[row] = ";".join(name for name, _ in changes.of_row(row) if changes.meant[name] not in vocabulary)
+        strains = Strains(vocabulary.names, found, offsets, covariates)
         left = changes.activities
         # Deletions alone cost less, and every model takes them.
         if left is not None and (left.any() or self.learnt):

@@ -110,8 +110,7 @@ def find_measured(rows: Rows, config: CsvConfig, aliases: Vocabulary, genes: Voc
     }
     found = {**columns_of(phenotype=phenotypes, p_value=p_values, sd=sds), **covariate_columns(covariates)}
     units = {name: config.units.get(name, "") for name in phenotypes}
-    of = changes.names, changes.genes, changes.offsets, found, units, Provenance("csv", counts=counts)
-    strains = Strains(*of, changes.activities)
+    strains = Strains(*changes.targets, found, units, Provenance("csv", counts=counts), changes.activities)
     issues += [*of_p_values, *of_sds, *changes.issues, *unclear]
     if config.replicates == "refuse":
         numbers = strain_numbers(strains)
