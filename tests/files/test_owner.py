@@ -67,10 +67,9 @@ def lease_of(lock: Path) -> Lease:
     return Lease(lock, lock.parent)
 
 
-def run_out(lock: Path) -> None:
-    """Let a lease be as old as one that has run out."""
-    then = time.time() - LEASE_SECONDS - 1
-    os.utime(lock, (then, then))
+def run_out(lock: Path, age: float = LEASE_SECONDS + 1) -> None:
+    """Let a lease be as old as one that has run out, or of another age in seconds."""
+    os.utime(lock, (time.time() - age,) * 2)
 
 
 def test_a_lease_is_taken_given_back_and_leaves_nothing(lock: Path) -> None:
@@ -243,33 +242,26 @@ def test_signals_are_left_to_the_first_thread(lock: Path) -> None:
 ELSEWHERE = Holder("0123456789abcdef", f"{'0' * 10}-7-1", "node1", "12 0", "2026-01-02T03:04:05+00:00")
 
 
-@pytest.fixture
-def directory(tmp_path: Path) -> RunDirectory:
-    directory = RunDirectory(tmp_path / "run")
-    directory.path.mkdir()
-    write(directory, ELSEWHERE)
-    return directory
-
-
-def write(directory: RunDirectory, holder: Holder) -> None:
-    directory.owner.write_text(json.dumps(vars(holder)))
+def write(lock: Path, holder: Holder = ELSEWHERE) -> None:
+    lock.parent.mkdir(exist_ok=True)
+    lock.write_text(json.dumps(vars(holder)))
 
 
 def test_a_job_that_was_started_again_waits_for_its_earlier_process(
-    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    lock: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "12")
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
     caplog.set_level("INFO", "dglcell")
+    write(lock)
     waits: list[float] = []
 
     def sleep(seconds: float) -> None:
         """As if the earlier process were gone."""
         waits.append(seconds)
-        then = time.time() - sum(waits)
-        os.utime(directory.owner, (then, then))
+        run_out(lock, sum(waits))
 
-    with held(Lease(directory.owner, directory.path), sleep=sleep):
+    with held(lease_of(lock), sleep=sleep):
         assert LEASE_SECONDS <= sum(waits) < LEASE_SECONDS + 10
         assert "waiting for" in caplog.text
         assert "which is written by process 7 on node1 (SLURM job 12), since 2026" in caplog.text
@@ -286,31 +278,33 @@ def test_a_job_that_was_started_again_waits_for_its_earlier_process(
     ],
 )
 def test_another_job_and_a_process_of_the_same_start_or_a_later_one_are_refused_at_once(
-    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, job: str, restarts: str, launch: str
+    lock: Path, monkeypatch: pytest.MonkeyPatch, job: str, restarts: str, launch: str
 ) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", job)
     monkeypatch.setenv("SLURM_RESTART_COUNT", restarts)
-    write(directory, replace(ELSEWHERE, launch=launch))
+    write(lock, replace(ELSEWHERE, launch=launch))
     waits: list[float] = []
     message = r"another process is writing .*\n  got: +process 7 on node1 \(SLURM job 12\), since 2026-01-02T03:04:05"
-    with pytest.raises(OwnerError, match=message), held(Lease(directory.owner, directory.path), sleep=waits.append):
+    with pytest.raises(OwnerError, match=message), held(lease_of(lock), sleep=waits.append):
         raise AssertionError("it has begun")
     assert waits == []
 
 
 def test_other_ranks_read_nothing_while_processes_of_an_earlier_start_write(
-    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+    lock: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waits: list[float] = []
+    directory, waits = RunDirectory(lock.parent), list[float]()
+    assert directory.owner == lock
+    write(lock)
 
     def sleep(seconds: float) -> None:
         waits.append(seconds)
         if len(waits) == 3:
-            run_out(directory.owner)
+            run_out(lock)
 
     follow_owner(directory, 60.0, sleep)
     assert len(waits) == 3
-    write(directory, ELSEWHERE)
+    write(lock)
     with pytest.raises(OwnerError, match=r"is written by processes that were started before\n  got: +process 7 on"):
         follow_owner(directory, 1.0, waits.append)
     monkeypatch.setenv(PARENT, "1")
