@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from dglcell.errors import ConfigError, DataError, import_optional
 from dglcell.files.owner import Lease, abandoned, held, partial_of, refuse_if_taken_over
@@ -32,7 +32,6 @@ DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError)  # of a fi
 
 # No line of a text table contains these: control characters, and line ends of old systems in its middle.
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]|\r(?!\n|$)")
-UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # with one of these such a text begins
 MOST_COLUMNS = 16_384  # as spreadsheets have; reading more takes minutes, and none would be asked for
 
 
@@ -62,16 +61,14 @@ def find_raw(path: str, raw: str | Path | None = None) -> Path:
     raise DataError(f"raw file '{path}' not found", got=got, expected="an existing file", do=do)
 
 
-def open_text(path: Path, errors: str = "strict") -> IO[str]:
-    """Open a text file, plain or ``.gz``, for reading; line ends are kept, as the csv module wants them.
+def read_text(path: Path, errors: str = "strict") -> str:
+    """Read a text file, plain or gzipped, with its line ends; it may raise one of ``DAMAGE``.
 
-    It is in UTF-8, or in UTF-16 with its mark at the beginning. Reading may raise one of ``DAMAGE``.
+    It is in UTF-8, or in UTF-16 with its mark at the beginning.
     """
-    opener: Any = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rb") as file:
-        encoding = "utf-16" if file.read(2) in UTF_16 else "utf-8-sig"
-    text: IO[str] = opener(path, "rt", newline="", encoding=encoding, errors=errors)
-    return text
+    content = path.read_bytes()
+    content = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
+    return content.decode("utf-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig", errors)
 
 
 @contextmanager

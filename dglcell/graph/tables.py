@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.errors import GraphError, import_optional, listing, shorten
-from dglcell.files.atomic import CONTROL, DAMAGE, MOST_COLUMNS, open_text
+from dglcell.files.atomic import CONTROL, DAMAGE, MOST_COLUMNS, read_text
 from dglcell.files.untrusted import UnreadableError, read_npz
 from dglcell.graph.vocabulary import Vocabulary
 
@@ -96,8 +96,7 @@ def read_table(
 
     has_header = header if header is not None else wanted is None or not all(map(str.isdecimal, wanted))
     try:
-        with open_text(path, errors="replace") as file:
-            text = file.read()
+        text = read_text(path, errors="replace")
         if "\0" in text:  # pandas ends a name there, and other programs do not
             raise _unreadable(path, ValueError(f"a NUL in line {text.count(chr(10), 0, text.index(chr(0))) + 1:,}"))
         first = text[: text.find("\n") + 1 or None].rstrip("\r\n")
@@ -168,15 +167,15 @@ def _place(column: str, names: list[str], has_header: bool, path: Path) -> int:
 
 def _numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
-        with open_text(path) as file:
-            for number, line in enumerate(file, start=1):
-                if CONTROL.search(line):
-                    what, got = f"'{path.name}', line {number}: a control character", ascii(shorten(line, 80))
-                    raise GraphError(what, got=got, expected="a text file")
-                if line.strip():
-                    yield number, line.rstrip("\r\n")
+        lines = io.StringIO(read_text(path), newline="")
     except DAMAGE as error:
         raise _unreadable(path, error) from error
+    for number, line in enumerate(lines, start=1):
+        if CONTROL.search(line):
+            what, got = f"'{path.name}', line {number}: a control character", ascii(shorten(line, 80))
+            raise GraphError(what, got=got, expected="a text file")
+        if line.strip():
+            yield number, line.rstrip("\r\n")
 
 
 def read_list(path: Path) -> dict[int, str]:
@@ -336,9 +335,9 @@ def _read_arrays(path: Path) -> tuple[list[str], NDArray[Any]]:
         import_optional("pyarrow", "Parquet files", "pip install 'dglcell[parquet]'")
         frame = pd.read_parquet(path)
     else:
-        with warnings.catch_warnings(), open_text(path) as file:
+        with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # as in `read_table`
-            frame = pd.read_csv(file, index_col=False)
+            frame = pd.read_csv(io.StringIO(read_text(path)), index_col=False)
     return [str(name) for name in frame.iloc[:, 0]], frame.iloc[:, 1:].to_numpy()
 
 

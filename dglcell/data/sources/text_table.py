@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import functools
-import gzip
 import io
 import os
 import posixpath
@@ -20,7 +19,7 @@ import numpy as np
 
 from dglcell.data.table import SHOWN_LINES, Rows, uncollected, written_as
 from dglcell.errors import DataError, and_more, listing, shorten
-from dglcell.files.atomic import CONTROL, DAMAGE, MOST_COLUMNS, UTF_16, import_pyarrow
+from dglcell.files.atomic import CONTROL, DAMAGE, MOST_COLUMNS, import_pyarrow, read_text
 from dglcell.files.untrusted import BOMB_BYTES
 
 SPREADSHEETS = (".xlsx", ".xls", ".ods", ".xlsb")
@@ -93,10 +92,8 @@ def _is_title(text: str) -> bool:
 
 def _text_rows(path: Path) -> Numbered:
     """Return the rows of a text. A cell may have line breaks, but none that would be rows, because it may hide rows."""
-    content = path.read_bytes()
     try:
-        content = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
-        text = content.decode("utf-16" if content.startswith(UTF_16) else "utf-8-sig")
+        text = read_text(path)
     except DAMAGE as error:
         expected = "a text table in UTF-8 or UTF-16, plain or gzipped"
         do = "copy or download the file again; save a spreadsheet as CSV in UTF-8"
