@@ -154,8 +154,8 @@ def read_names(
     The second result says where they come from, as plain containers, and the third is the file.
     """
     if name in GENE_SETS:
-        found = GENE_SETS[name].file.find(raw)
-        return GENE_SETS[name].read(found.path), provenance(name, found), found.path
+        of, found = GENE_SETS[name], GENE_SETS[name].file.find(raw)
+        return of.read(found.path), provenance(name, found), found.path
     found = PublishedFile(name).find(raw)
     of_genomes = {".gff": read_gff, ".gff3": read_gff, ".tab": read_sgd_features}
     reader = of_genomes.get(Path(found.path.name.removesuffix(".gz")).suffix, otherwise)
@@ -183,8 +183,7 @@ def add_names(genes: Vocabulary, given: Iterable[Vocabulary], raw: str | None) -
     """
     others, origin = functools.reduce(Vocabulary.joined, given, Vocabulary()), {}
     name = names_of_genes(genes)
-    if name is not None and (source := GENE_SETS[name]).file.is_here(raw):
-        found = source.file.find(raw)
-        origin = provenance(name, found)
-        others = source.read(found.path).joined(others)
+    if name is not None and GENE_SETS[name].file.is_here(raw):
+        found, origin, _ = read_names(name, read_genome_table, raw)
+        others = found.joined(others)
     return genes.named_by(others), origin

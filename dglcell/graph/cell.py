@@ -101,9 +101,6 @@ class CellConfig:
         }
 
 
-Part = tuple[Relation, Edges]
-
-
 def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
     """Read the model and the networks, whose relative paths are in the folder ``raw``, and put them together.
 
@@ -139,11 +136,13 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
         path = find_raw(name or column, raw)
         origin["more_genes"] = {"path": config.more_genes, "sha256": sha256_file(path)}
         genes = Vocabulary.of({*genes.names, *(read_column(path, column) if name else read_gene_list(path))})
-    vocabularies, parts = {GENE: genes}, list[Part]()
+    vocabularies, parts = {GENE: genes}, list[tuple[Relation, Edges]]()
+    more: dict[str, Any] = {}
     if metabolism is not None:
         of_metabolism, parts, counts = _of_metabolism(config, metabolism, genes)
         vocabularies |= of_metabolism
         origin["model"] = metabolism.provenance | counts
+        more = {"media": metabolism.media, "titles": metabolism.titles}
     for name, network in networks.items():
         how = {"symmetrise": config.symmetrise, "self_loops": config.self_loops}
         edges, origin["networks"][name] = network_edges(network, genes, f"cell.networks.{name}", **how)
@@ -156,7 +155,6 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
     vocabularies[GENE], names = add_names(genes, [aliases, *([metabolism.aliases] if metabolism else [])], raw)
     if names:
         origin["names"] = names
-    more: dict[str, Any] = {"media": metabolism.media, "titles": metabolism.titles} if metabolism else {}
     relations = dict(parts)
     if len(relations) < len(parts):
         twice = listing(relation[1] for relation, number in Counter(of for of, _ in parts).items() if number > 1)
@@ -177,7 +175,7 @@ def _united(of_model: tuple[str, ...], networks: Mapping[str, Network]) -> Vocab
 
 def _of_metabolism(
     config: CellConfig, metabolism: Metabolism, genes: Vocabulary
-) -> tuple[dict[str, Vocabulary], list[Part], dict[str, Any]]:
+) -> tuple[dict[str, Vocabulary], list[tuple[Relation, Edges]], dict[str, Any]]:
     index = genes.indices(metabolism.genes.names)
     unknown = [name for name, i in zip(metabolism.genes.names, index, strict=True) if i < 0]
     if config.unknown == REFUSE:
