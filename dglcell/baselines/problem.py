@@ -16,7 +16,7 @@ from dglcell.data.columns import COVARIATE
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.metabolism import whole_reactions
+from dglcell.graph.metabolism import model_reaction
 from dglcell.graph.networks import SIMILAR, relations_of_sources
 from dglcell.graph.resident import SteadyState
 from dglcell.graph.schema import CATALYSES, CONVERTS, GENE, METABOLITE, REACTION, gene_relation
@@ -344,7 +344,8 @@ class Reactions:
     def __init__(self, cell: CellGraph) -> None:
         catalyses, converts = cell.edges(CATALYSES), cell.edges(CONVERTS)
         nodes = cell.num_nodes[REACTION]
-        _, reaction_of = whole_reactions(cell.vocabularies[REACTION].names)
+        reactions = [model_reaction(node) for node in cell.vocabularies[REACTION].names]
+        reaction_of = np.unique(reactions, return_inverse=True)[1]
         self._steady_state = SteadyState.of(cell) if cell.lose_blocked else None
         self._known: dict[bytes, sparse.csr_array] = {}
         self.nodes_of = np.bincount(reaction_of)

@@ -181,7 +181,7 @@ def add_names(genes: Vocabulary, given: Iterable[Vocabulary], raw: str | None) -
 
     The file of the catalogue is used where it is in the raw folder; a cell graph can be built without it.
     """
-    others, origin = functools.reduce(Vocabulary.joined, given, Vocabulary()), {}
+    others, origin = functools.reduce(Vocabulary.joined, given, Vocabulary()), dict[str, Any]()
     name = names_of_genes(genes)
     if name is not None and GENE_SETS[name].file.is_here(raw):
         found, origin, _ = read_names(name, read_genome_table, raw)

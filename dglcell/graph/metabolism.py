@@ -170,12 +170,6 @@ def model_reaction(node: str) -> str:
     return reaction if reaction and number.isdecimal() else name
 
 
-def whole_reactions(nodes: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """Return the reactions of the model that reaction nodes belong to, sorted, and the number of each node's, [N]."""
-    distinct, number_N = np.unique([model_reaction(node) for node in nodes], return_inverse=True)
-    return tuple(map(str, distinct)), number_N.astype(np.int64)
-
-
 def _nodes(reaction: Reaction) -> Iterator[tuple[str, Reaction, frozenset[str], int]]:
     """Yield the name of each node of a reaction, the reaction, the genes of its complex, and the sign of its flux."""
     largest = float(np.finfo(np.float32).max)

@@ -168,7 +168,7 @@ def _parse_sbml(content: bytes, remarks: list[str]) -> tuple[Model, list[str]]:
         file.flush()
         model = cobra.io.read_sbml_model(file.name)
         missing = [(found[2], found[1]) for found in map(MISSING_BOUND.match, remarks) if found]
-        document = libsbml.readSBMLFromFile(file.name).getModel() if missing else None
+        document: Any = libsbml.readSBMLFromFile(file.name).getModel() if missing else None
     lacking = {}
     for written, bound in missing:
         lacking[written] = cobra.io.sbml.F_REPLACE[cobra.io.sbml.F_REACTION](written)
