@@ -130,47 +130,42 @@ class SplitConfig:
         """Return whether every strain trains, so that there is neither a validation nor a test part."""
         return self.kind == NONE
 
-    def validate(self, key: str = "split") -> None:
+    def validate(self) -> None:
         """Raise ConfigError if a value is unknown or out of range, or if two values contradict each other."""
-        check_values(self, key)
-        self._validate_folds(key)
-        self._validate_kind(key)
-
-    def _validate_folds(self, key: str) -> None:
+        check_values(self, "split")
+        self._validate_kind()
         if (self.folds is None) != (self.fold is None):
-            got, do = f"folds {self.folds}, fold {self.fold}", f"for example `{key}.folds=5 {key}.fold=0`"
-            raise ConfigError(f"`{key}.folds` and `{key}.fold` go together", got=got, do=do)
+            got, do = f"folds {self.folds}, fold {self.fold}", "for example `split.folds=5 split.fold=0`"
+            raise ConfigError("`split.folds` and `split.fold` go together", got=got, do=do)
         if self.folds is None or self.fold is None:
             return
         if self.kind not in FOLDED:
-            raise ConfigError(f"a {self.kind} split has no folds", got=f"`{key}.folds: {self.folds}`", expected="null")
+            raise ConfigError(f"a {self.kind} split has no folds", got=f"`split.folds: {self.folds}`", expected="null")
         if not 0 <= self.fold < self.folds:
-            raise ConfigError(f"`{key}.fold` is out of range", got=self.fold, expected=f"0 … {self.folds - 1}")
+            raise ConfigError("`split.fold` is out of range", got=self.fold, expected=f"0 … {self.folds - 1}")
 
-    def _validate_kind(self, key: str) -> None:
+    def _validate_kind(self) -> None:
         of_kinds = {"test_genes": tuple(GENE_SPLITS), "groups": ("gene_disjoint",)}
         of_kinds |= dict.fromkeys(("max_deletions", "all_train"), ("deletions",))
         for name, kinds in of_kinds.items():
             if getattr(self, name) is not None and self.kind not in kinds:
-                what = " or ".join(kinds)
-                raise ConfigError(f"`{key}.{name}` is for a split of another kind", got=self.kind, expected=what)
+                expected = " or ".join(kinds)
+                raise ConfigError(f"`split.{name}` is for a split of another kind", got=self.kind, expected=expected)
         if self.all_train is not None and not 1 <= self.all_train < (self.max_deletions or TRAINED_DELETIONS):
-            expected = f"1 or more, and less than `{key}.max_deletions`"
-            what = f"`{key}.all_train` leaves no strain for validation"
-            raise ConfigError(what, got=self.all_train, expected=expected)
+            what, expected = "`split.all_train` leaves no strain for validation", "1 or more, and less than "
+            raise ConfigError(what, got=self.all_train, expected=f"{expected}`split.max_deletions`")
         both_new = self.kind == "gene_disjoint" and self.covariate is not None
         if self.kind == "gene_disjoint" and both_new != bool(self.test_values):
-            what = f"`{key}.covariate` and `{key}.test_values` go together in a gene_disjoint split"
+            what = "`split.covariate` and `split.test_values` go together in a gene_disjoint split"
             got = f"covariate {self.covariate}, test_values [{', '.join(self.test_values)}]"
             raise ConfigError(what, got=got, do="give both, or neither")
         for kind, name, example in (("covariate", "covariate", "medium"), ("file", "path", "split.npz")):
             if (self.kind == kind or (both_new and name == "covariate")) != (getattr(self, name) is not None):
-                both = f"`{key}.kind={kind} {key}.{name}={example}`"
-                got, do = f"kind {self.kind}, {name} {getattr(self, name)}", f"give both, e.g. {both}"
-                do += f", or another kind and `{key}.{name}=null`"
-                raise ConfigError(f"`{key}.kind: {kind}` and `{key}.{name}` go together", got=got, do=do)
+                got, other = f"kind {self.kind}, {name} {getattr(self, name)}", f"another kind and `split.{name}=null`"
+                do = f"give both, e.g. `split.kind={kind} split.{name}={example}`, or {other}"
+                raise ConfigError(f"`split.kind: {kind}` and `split.{name}` go together", got=got, do=do)
         if self.test_values and (self.kind not in ("covariate", "gene_disjoint") or self.folds is not None):
-            what = f"`{key}.test_values` is for a covariate or gene_disjoint split without folds"
+            what = "`split.test_values` is for a covariate or gene_disjoint split without folds"
             raise ConfigError(what, got=self.kind, expected="covariate or gene_disjoint")
 
 

@@ -86,13 +86,9 @@ class StrainDataModule(pl.LightningDataModule):
         """Gather the strains on the device; fillers have no labels, so that they count for nothing."""
         if self._resident.device != device:
             self._resident = self.dataset.to(device)
-        size = genes_in_batch(len(batch.strains), batch.num_genes, self.dataset.max_deletions, device)
+        # On a GPU a batch has as many genes as its strains may have, so that shapes do not change.
+        size = batch.num_genes if device.type == "cpu" else len(batch.strains) * self.dataset.max_deletions
         taken = self._resident.take(batch.strains.to(device, non_blocking=True), size)
         for labels in taken.phenotypes.values():
             labels[len(labels) - batch.fillers :] = torch.nan
         return taken
-
-
-def genes_in_batch(strains: int, genes: int, max_deletions: int, device: torch.device) -> int:
-    """Return how many entries a batch's genes have; on a GPU as many as B strains can, so that shapes do not change."""
-    return genes if device.type == "cpu" else strains * max_deletions

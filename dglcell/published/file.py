@@ -10,7 +10,6 @@ import gzip
 import hashlib
 import importlib.resources
 import logging
-import shutil
 import sys
 import tarfile
 import time
@@ -163,7 +162,7 @@ class PublishedFile:
             return self._make(self.made, folder)
         if self.member:
             with open_member(self.downloads[0].fetch(folder).path, self.member) as content:
-                return self._keep(folder, self.member, self.urls[0], partial(_copy, content))
+                return self._keep(folder, self.member, self.urls[0], lambda to: to.write_bytes(content.read()))
         error: DataError | None = None
         for source, url in ((file, url) for file in (self, *self.copies) for url in file.urls):
             if error is not None:
@@ -210,19 +209,15 @@ class PublishedFile:
 
     def _compare(self, at: Path, target: Path, do: str) -> Found:
         """Compare the bytes at ``at``, which are ``target`` or will become it."""
-        sha256, expected, size = (
-            sha256_file(at),
-            self.content or self.sha256,
-            f", {self.size:,} bytes" if self.size else "",
-        )
+        sha256, expected = sha256_file(at), self.content or self.sha256
         if expected is None or sha256 == self.sha256:
             return Found(self, target, sha256, UNCHECKED if expected is None else DECLARED)
-        found = sha256
-        if self.content or target.name == f"{self.name}.gz":  # packed here
-            found, size = _content_sha256(at, target), ""
+        packed_here = self.content or target.name == f"{self.name}.gz"
+        found = _content_sha256(at, target) if packed_here else sha256
         if found != expected:
-            got, expected = f"sha256 {found}, {at.stat().st_size:,} bytes", f"sha256 {expected}{size}"
-            raise DataError(f"'{target}' is not the file it should be", got=got, expected=expected, do=do)
+            expected += f", {self.size:,} bytes" if self.size and not packed_here else ""
+            got = f"sha256 {found}, {at.stat().st_size:,} bytes"
+            raise DataError(f"'{target}' is not the file it should be", got=got, expected=f"sha256 {expected}", do=do)
         return Found(self, target, sha256 if self.content else found, DECLARED)
 
 
@@ -312,11 +307,6 @@ def open_member(archive: Path, name: str) -> Iterator[IO[bytes]]:
     except (zipfile.BadZipFile, tarfile.TarError, EOFError) as error:
         remedy = "remove it, and fetch it again"
         raise DataError(f"'{archive}' is not a whole archive", got=str(error), do=remedy) from error
-
-
-def _copy(source: IO[bytes], target: Path) -> None:
-    with open(target, "wb") as copy:
-        shutil.copyfileobj(source, copy)
 
 
 def download_size(files: Iterable[PublishedFile]) -> int:

@@ -208,11 +208,8 @@ def _build(problem: FluxProblem) -> object:
         _set_bounds(lp, j, lower, upper)
     for j in np.flatnonzero(problem.objective).tolist():
         glpk.glp_set_obj_coef(lp, j + 1, float(problem.objective[j]))
-    rows, columns, values = (
-        glpk.intArray(matrix.nnz + 1),
-        glpk.intArray(matrix.nnz + 1),
-        glpk.doubleArray(matrix.nnz + 1),
-    )
+    # GLPK counts from 1.
+    rows, columns, values = (kind(matrix.nnz + 1) for kind in (glpk.intArray, glpk.intArray, glpk.doubleArray))
     entries = zip(matrix.row.tolist(), matrix.col.tolist(), matrix.data.tolist(), strict=True)
     for k, (i, j, value) in enumerate(entries, start=1):
         rows[k], columns[k], values[k] = i + 1, j + 1, value
