@@ -163,6 +163,20 @@ def mark(starts, neighbours, nodes, strains, mask):
             mask[neighbours[edge], strain] = True
 
 
+@jit
+def by_strain(strains, number):
+    """Return the order of pairs by strain, stable, and where each strain begins; a sort takes ten times as long."""
+    starts = np.zeros(number + 1, np.int64)
+    for strain in strains:
+        starts[strain + 1] += 1
+    starts = np.cumsum(starts)
+    following, order = starts.copy(), np.empty(len(strains), np.int64)
+    for i in range(len(strains)):
+        order[following[strains[i]]] = i
+        following[strains[i]] += 1
+    return order, starts
+
+
 def _pull(fixed):
     @jit
     def pull(starts, neighbours, weights, nodes, strains, order, table, source, out, row, stop):

@@ -209,8 +209,10 @@ def _by_strain(pairs: RowIndex, table: Tensor) -> tuple[Tensor, list[int]]:
 
     What one strain's rows are summed from stays in the cache: two to three times as fast as node by node.
     """
-    strains, order = pairs.strains.sort(stable=True)
-    return order, torch.searchsorted(strains, torch.arange(table.shape[1] + 1)).tolist()
+    from dglcell.kernels import loops_numba
+
+    order, starts = loops_numba.by_strain(pairs.strains.numpy(), table.shape[1])
+    return torch.from_numpy(order), starts.tolist()
 
 
 def _balanced(degrees_K: Tensor) -> list[int]:

@@ -36,6 +36,9 @@ from tests.random_cells import RandomCell, randomise, results
 
 RELATION = ("gene", "physical", "gene")
 GENES, EDGES, PIECE = 5, 16, 4
+NODES, PROGRAMS = 2, 8
+"""As few as that, so that each program of a backward pass goes through several nodes."""
+
 DTYPES = (torch.float32, torch.float16)
 SHAPES = ((1, 19), (2, 6))
 STRAINS = ([1], list(range(GENES)))
@@ -183,15 +186,15 @@ def model_errors() -> Iterator[Error]:
 
     Two relations into genes are computed together, and one alone.
     """
-    sizes, v = {"gene": 5, "reaction": 3}, np.arange(3)
+    sizes, v = {"gene": 4, "reaction": 3}, np.arange(3)
     names = ("gene physical gene", "gene empty gene", "gene catalyses reaction", "reaction catalysed_by gene")
     edges = {tuple(name.split()): (v, v + (name == names[0])) for name in names}
     row_chain.DEVICES, perturb_module.UNSTACKED_DEVICES = ("cpu",), ()
     options = {"cross_relation": PAIRWISE, "cross_relation_hidden": 16, "cross_relation_norm": "layer"}
-    config = small_config(hidden=16, gin_layers=4, strategy="node_mask", local_head=False, dropout=0.0, **options)
+    config = small_config(hidden=16, gin_layers=2, strategy="node_mask", local_head=False, dropout=0.0, **options)
     torch.manual_seed(0)
     model = randomise(HeteroCell(RandomCell(sizes, edges, {}).resident, config, outputs=2))
-    batch, started = GenotypeBatch.from_lists([[], [3], [0, 4]]), []
+    batch, started = GenotypeBatch.from_lists([[3], [0, 2]]), []
     right, mixed = results(copy.deepcopy(model).double(), batch), pair_mix.mixed  # no kernel takes float64
     pair_mix.mixed = lambda *args, **how: started.append(args) or mixed(*args, **how)
     found = results(model, batch)
@@ -210,7 +213,7 @@ def _chain(
     kinds: tuple[type[nn.Module], ...], B: int, own: bool, size: float, summed: bool
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Return rows and gradients by the kernels in float32, and by the rules of differences in float64."""
-    R, N, H = 2, 35, 16  # two blocks of the base's nodes
+    R, N, H = 2, NODES + 1, 16  # two blocks of the base's nodes
     torch.manual_seed(0)
     modules = [nn.Sequential(*(_module(kind, H) for kind in kinds)).double() for _ in range(R)]
     names = [name for name, _ in modules[0].named_parameters()]
@@ -257,7 +260,8 @@ def _module(kind: type[nn.Module], width: int) -> nn.Module:
 
 def main() -> None:
     """Print all errors."""
-    resident_graph.PIECE_EDGES = PIECE
+    resident_graph.PIECE_EDGES, row_chain.NODES = PIECE, NODES
+    row_chain.PROGRAMS = pair_mix.PROGRAMS = PROGRAMS
     found = [*product_errors(), *masked_errors(), *tile_errors(), *chain_errors(), *pair_errors(), *model_errors()]
     found += half_pair_errors()
     print(json.dumps([error._asdict() for error in found]))
