@@ -30,7 +30,7 @@ class Slot:
 SLOTS = {
     "model": Slot("model.name", "dglcell.models.model:StrainModel"),
     "term": Slot("model.terms", "dglcell.models.terms.term:Term"),
-    "conv": Slot("model.conv", "dglcell.nn.convolutions:Convolution", "dglcell.nn.dgl_conv:as_convolution"),
+    "conv": Slot("model.conv", "dglcell.nn.convolutions:Convolution", "dglcell.nn.convolutions:as_convolution"),
     "loss": Slot("loss.name", "dglcell.losses.loss:Loss"),
     "source": Slot("data.source.name", "dglcell.data.sources.config:Source"),
     "simulator": Slot("data.computed", "dglcell.data.sources.config:Simulator"),

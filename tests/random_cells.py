@@ -91,11 +91,7 @@ class RandomCell:
                 keep["reaction"][reaction] = False
         return keep
 
-    def surviving(self, relation: tuple[str, str, str], strain: list[int]) -> list[tuple[int, int, float]]:
-        """(source, destination, weight) of the edges of the physically reduced graph, one by one."""
-        return [(u, v, w) for u, v, w, _ in self.surviving_with_activities(relation, strain)]
-
-    def surviving_with_activities(
+    def surviving(
         self, relation: tuple[str, str, str], strain: list[int], changes: Changes | None = None
     ) -> list[tuple[int, int, float, float]]:
         """(source, destination, weight, activity) of the edges of the physically reduced graph, one by one."""
@@ -114,7 +110,7 @@ class RandomCell:
         """Dense [M, N] weighted adjacency and [M] sums of activities of in-edges of the physically reduced graph."""
         matrix = np.zeros((self.sizes[relation[2]], self.sizes[relation[0]]))
         degree = np.zeros(self.sizes[relation[2]])
-        for u, v, w, activity in self.surviving_with_activities(relation, strain, changes):
+        for u, v, w, activity in self.surviving(relation, strain, changes):
             matrix[v, u] += activity * w
             degree[v] += activity
         return matrix, degree

@@ -66,7 +66,7 @@ class _Mixed(torch.autograd.Function):
         ctx: Any, members: Members, changes: ShareChanges, gelu: bool, rows: Tensor, mean: Tensor, mean_logit: Tensor,
         *tensors: Tensor,
     ) -> Tensor:  # fmt: skip
-        from dglcell.kernels.row_triton import pair_forward
+        from dglcell.kernels.loops_triton import pair_forward
 
         rows, mean, pairs = rows.contiguous(), mean.contiguous(), Pairs(*tensors)
         launch = _Launch(rows, pairs, gelu, backward=False)
@@ -90,7 +90,7 @@ class _Mixed(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        from dglcell.kernels.row_triton import row_sums
+        from dglcell.kernels.loops_triton import row_sums
 
         (rows, mean, change_NOB, out, *tensors), members = ctx.saved_tensors, ctx.members
         pairs, grad = Pairs(*tensors), grad.contiguous()
@@ -149,7 +149,7 @@ class _Launch:
     """Hold what the kernels of pairs are started with."""
 
     def __init__(self, rows: Tensor, pairs: Pairs, gelu: bool, *, backward: bool) -> None:
-        from dglcell.kernels.row_triton import TYPES
+        from dglcell.kernels.loops_triton import TYPES
 
         (self.P, self.N, self.W), (_, count, H) = pairs.before.shape, rows.shape
         self.B = count // self.N
@@ -166,7 +166,7 @@ class _Launch:
 
     def gradients(self, rows: Tensor, of_pair: Tensor, *given: Tensor) -> list[Tensor]:
         """Return the gradients of hidden rows before their activation, and of the first six of ``Pairs``."""
-        from dglcell.kernels.row_triton import pair_backward
+        from dglcell.kernels.loops_triton import pair_backward
 
         first, scorer, score, *bases, last = self.weights
         parts = self.tiles * self.grid[0]
@@ -185,7 +185,7 @@ def _sum_of_products(
     x: Tensor, which: Tensor, weight: Tensor, share_NOB: Tensor | None = None, *added: Tensor
 ) -> Tensor:
     """Return Σ_k x[which[i, k]] · weight[i, k] for every i, each times its share, in the type of ``x``."""
-    from dglcell.kernels.row_triton import TYPES, sum_of_products
+    from dglcell.kernels.loops_triton import TYPES, sum_of_products
 
     (_, count, W), (number, K, _, H) = x.shape, weight.shape
     out, weight = x.new_empty(number, count, H), weight.to(x.dtype).contiguous()

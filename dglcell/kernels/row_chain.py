@@ -6,7 +6,7 @@ whole chain and through the sum over relations, and are computed again in the ba
 kernels of the same chain, in single precision.
 
 The text of the kernels is put together from the layer's own torch modules: one line for a module, in each of four
-kernels, that calls a function of ``row_triton``. The base's kernels keep the rows before every module that is not
+kernels, that calls a function of ``loops_triton``. The base's kernels keep the rows before every module that is not
 linear; those of the differences read them, because such a module's difference depends on them.
 """
 
@@ -346,12 +346,12 @@ def kernels(kinds: Kinds) -> dict[str, Any]:
     """Return the kernels of a chain: ``base_forward``, ``base_backward``, ``forward`` and ``backward``."""
     import triton
 
-    from dglcell.kernels import row_triton
+    from dglcell.kernels import loops_triton
 
     name = f"<dglcell row chain {' '.join(kinds)}>"
     text = "\n\n".join(make(kinds) for make in (_base_forward, _base_backward, _forward, _backward))
     linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name  # Triton reads the text from there
-    found: dict[str, Any] = {**vars(row_triton), "__name__": row_triton.__name__}
+    found: dict[str, Any] = {**vars(loops_triton), "__name__": loops_triton.__name__}
     exec(compile(text, name, "exec"), found)
     return {word: triton.jit(found[word]) for word in ("base_forward", "base_backward", "forward", "backward")}
 
@@ -440,7 +440,7 @@ class _Call:
 
     def tile(self, *, backward: bool) -> tuple[int, tuple[object, ...], Options]:
         """Return the strains of a tile of a pass over the differences, the sizes that its kernel is told, and how."""
-        from dglcell.kernels.row_triton import TYPES
+        from dglcell.kernels.loops_triton import TYPES
 
         many = sum(w.dim() == 3 for w in self.weights) > 2  # weights whose gradients are held in registers
         size = strains_of_tile(self.B, self.dtype, backward=backward)
@@ -481,7 +481,7 @@ class _Call:
 
 
 def _weighted_sum(x: Tensor, weight: Tensor) -> Tensor:
-    from dglcell.kernels.row_triton import weighted_sum
+    from dglcell.kernels.loops_triton import weighted_sum
 
     out = torch.empty_like(x[0])
     weighted_sum[(-(-out.numel() // 1024),)](x, weight, out, out.numel(), out.numel(), len(x), 1024, num_warps=4)

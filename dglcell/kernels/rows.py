@@ -1,15 +1,15 @@
 """Compute products over single rows: sums over the edges of chosen (node, strain) pairs only.
 
-The loops are compiled with numba on a CPU, and plain torch elsewhere. Results are float32 or float64, and sums are
-taken in that type; rows that are summed may be of any floating type, bfloat16 too. Nothing here is differentiable by
-itself: callers define their own gradients, which are such products over the reversed edges.
+The loops are compiled with numba, for a CPU. Results are float32 or float64, and sums are taken in that type; rows that
+are summed may be of any floating type, bfloat16 too. Nothing here is differentiable by itself: callers define their own
+gradients, which are such products over the reversed edges.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -20,12 +20,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dglcell.graph.resident_graph import ResidentRelation
-
-EDGES_AT_ONCE = 1 << 20
-"""Edges that the plain version expands at a time."""
-
-COMPILED_DEVICES = ("cpu",)
-"""Compiled code runs on these devices, and plain torch on others."""
 
 TASKS = 16
 """A product is cut into this many tasks, enough to balance a few threads."""
@@ -109,25 +103,18 @@ def pull(
         source_SH, out_KH: rows to add, and the sums, contiguous, float32 or float64.
         reverse: whether to go along out-edges rather than in-edges.
     """
-    if len(source_SH) == 0:
-        return
-    if out_KH.device.type in COMPILED_DEVICES and len(pairs) and relation.num_edges:
+    if len(source_SH) and len(pairs) and relation.num_edges:
         order, _ = _by_strain(pairs, table_NB)
         degrees = relation.out_degrees if reverse else relation.in_degrees
         bounds = _balanced(degrees.index_select(0, pairs.nodes.index_select(0, order)))
         _run("pull", relation, pairs, order, table_NB, source_SH, out_KH, bounds, transposed=reverse)
-        return
-    for positions, neighbours, strains, weight_T1 in _expand(relation, pairs, reverse):
-        rows = table_NB[neighbours, strains].long()
-        messages_TH = source_SH.index_select(0, rows.clamp(min=0)).to(out_KH.dtype) * (rows >= 0).unsqueeze(1)
-        out_KH.index_add_(0, positions, _times(messages_TH, weight_T1))
 
 
 def push(relation: ResidentRelation, pairs: RowIndex, table_MB: Tensor, source_DH: Tensor, out_KH: Tensor) -> None:
     """Add row i of ``source`` to the rows of ``out`` at the other ends of its node's edges: the transpose of ``pull``.
 
-    ``out[table[v, strains[i]]] += w · source[i]`` for all out-edges (nodes[i] → v). On a CPU the result is the same
-    every time.
+    ``out[table[v, strains[i]]] += w · source[i]`` for all out-edges (nodes[i] → v). The result is the same every
+    time.
 
     Args:
         relation, out_KH: as for ``pull``.
@@ -136,25 +123,14 @@ def push(relation: ResidentRelation, pairs: RowIndex, table_MB: Tensor, source_D
             where an edge leads nowhere.
         source_DH: rows to add; there may be more.
     """
-    if len(out_KH) == 0:
-        return
-    if out_KH.device.type in COMPILED_DEVICES and len(pairs) and relation.num_edges:
+    if len(out_KH) and len(pairs) and relation.num_edges:
         # One task for each strain: no two of them write to one row.
         order, bounds = _by_strain(pairs, table_MB)
         _run("push", relation, pairs, order, table_MB, source_DH, out_KH, bounds, transposed=True)
-        return
-    for positions, neighbours, strains, weight_T1 in _expand(relation, pairs, transposed=True):
-        rows = table_MB[neighbours, strains].long()
-        messages_TH = source_DH.index_select(0, positions).to(out_KH.dtype) * (rows >= 0).unsqueeze(1)
-        out_KH.index_add_(0, rows.clamp(min=0), _times(messages_TH, weight_T1))
 
 
 def mark(relation: ResidentRelation, pairs: RowIndex, mask_MB: Tensor) -> None:
     """Set ``mask[v, strains[i]]``, which is contiguous, for all out-edges (nodes[i] → v) of pairs."""
-    if mask_MB.device.type not in COMPILED_DEVICES:
-        for _, neighbours, strains, _ in _expand(relation, pairs, transposed=True):
-            mask_MB[neighbours, strains] = True
-        return
     from dglcell.kernels import loops_numba
 
     edges = relation.compact(None, transposed=True)
@@ -219,26 +195,6 @@ def _balanced(degrees_K: Tensor) -> list[int]:
     work = degrees_K.cumsum(0)
     cuts = torch.linspace(0, float(work[-1]), TASKS + 1, dtype=torch.float64)[1:-1]
     return [0, *torch.searchsorted(work, cuts.long()).tolist(), len(degrees_K)]
-
-
-def _expand(
-    relation: ResidentRelation, pairs: RowIndex, transposed: bool
-) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
-    """Yield all edges of the pairs' nodes, some at a time: pair, node at the other end, strain and weight of each."""
-    starts, neighbours, weights = relation.index_tensors(transposed=transposed)
-    counts = starts.diff()[pairs.nodes]
-    ends = counts.cumsum(0)
-    total = int(ends[-1]) if len(ends) else 0
-    for first in range(0, total, EDGES_AT_ONCE):
-        number = torch.arange(first, min(first + EDGES_AT_ONCE, total), device=ends.device)
-        positions = torch.searchsorted(ends, number, right=True)
-        edges = starts[pairs.nodes[positions]] + number - (ends - counts)[positions]
-        weight_T1 = None if weights is None else weights[edges].unsqueeze(1)
-        yield positions, neighbours[edges], pairs.strains[positions], weight_T1
-
-
-def _times(x_TH: Tensor, weight_T1: Tensor | None) -> Tensor:
-    return x_TH if weight_T1 is None else x_TH * weight_T1.to(x_TH.dtype)
 
 
 def run_tasks(function: Callable[..., object], tasks: Sequence[tuple[object, ...]], *, alone: bool = False) -> None:

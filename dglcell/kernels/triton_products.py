@@ -54,7 +54,7 @@ def product(
         tile: the tile of a program.
     """
     (_, B, H), dtype, (size, warps, unroll) = x_NBH.shape, x_NBH.dtype, tile
-    from dglcell.kernels import spmm_triton as compiled
+    from dglcell.kernels import loops_triton as compiled
 
     sums, split = _sum_type(dtype), relation.pieces(transposed=transposed)
     sum_dtype = torch.promote_types(dtype, torch.float32)
@@ -84,7 +84,7 @@ def product(
 
 def sent_rows(x_NBH: Tensor | None, base_NH: Tensor, keep_NB: Tensor, dtype: torch.dtype) -> Tensor:
     """Return what nodes send, [N, B, H]: their rows (None for zeros), or minus the base's where they are lost."""
-    from dglcell.kernels import spmm_triton as compiled
+    from dglcell.kernels import loops_triton as compiled
 
     (N, B), H = keep_NB.shape, base_NH.shape[1]
     out = base_NH.new_empty(N, B, H, dtype=dtype)
@@ -101,7 +101,7 @@ def slot_sums(gone_MBK: Tensor, rows_BKH: Tensor, lost: Lost) -> Tensor:
 
     ``gone`` has the weights of their edges, and ``rows`` the base's rows, in the type of the result.
     """
-    from dglcell.kernels import spmm_triton as compiled
+    from dglcell.kernels import loops_triton as compiled
 
     (M, B, K), H = gone_MBK.shape, rows_BKH.shape[2]
     assert lost.instead is not None
@@ -118,7 +118,7 @@ def lost_sum(x_NBH: Tensor, keep_NB: Tensor, *, clear: bool) -> Tensor:
 
     ``clear`` sets these rows of ``x``, which is contiguous, to zero.
     """
-    from dglcell.kernels import spmm_triton as compiled
+    from dglcell.kernels import loops_triton as compiled
 
     N, B, H = x_NBH.shape
     out = x_NBH.new_empty(N, H, dtype=torch.promote_types(x_NBH.dtype, torch.float32))

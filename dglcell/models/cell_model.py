@@ -24,7 +24,7 @@ from dglcell.nn.blocks import initialise
 from dglcell.perturbation import DGL_STRATEGIES
 from dglcell.perturbation.execution import BaseCache, BasePass
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import Choices, perturb
+from dglcell.perturbation.perturb import LISTING_DEVICES, Choices, perturb
 from dglcell.perturbation.rules import from_source
 
 log = logging.getLogger("dglcell")
@@ -197,8 +197,9 @@ class CellModel(StrainModel):
     def shares_deletions(self) -> bool:
         if not self.own_graphs or self.learned is not None:  # What is shared need not be deleted then.
             return False
-        strategy = self.config.strategy
-        return (self.choices_on().strategy if strategy == "auto" else strategy) == "difference"
+        strategy, device_type = self.config.strategy, next(self.parameters()).device.type
+        strategy = self.choices_on().strategy if strategy == "auto" else strategy
+        return strategy == "difference" and device_type in LISTING_DEVICES
 
     def _encode(self, genotypes: GenotypeBatch, kept_pass: BasePass | None, strategy: str | None = None) -> Encoded:
         config, choices = self.config, self.choices_on()
@@ -287,6 +288,8 @@ class CellModel(StrainModel):
         if strategy == "auto":
             strategy = found.strategy
             why = "for single edges" if config.strategy_of_edges() else f"the default on {device_type}"
+        elif strategy == "difference" and device_type not in LISTING_DEVICES:
+            strategy, why = "node_mask", "lists are for a CPU"
         kernel = "of DGL"
         if strategy not in DGL_STRATEGIES:
             kernel = default_kernel(device_type) if config.kernel == "auto" else config.kernel

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dglcell.nn.blocks import AttentionPooling, MeanPooling
-    from dglcell.nn.convolutions import Convolution, GATv2Conv, GINConv, SAGEConv
-    from dglcell.nn.dgl_conv import as_convolution
+    from dglcell.nn.convolutions import Convolution, GATv2Conv, GINConv, SAGEConv, as_convolution
     from dglcell.nn.hetero_layer import HeteroLayer
 
 __all__ = [
@@ -22,12 +21,7 @@ __all__ = [
     "as_convolution",
 ]
 
-_MODULES = {
-    "AttentionPooling": "blocks",
-    "HeteroLayer": "hetero_layer",
-    "MeanPooling": "blocks",
-    "as_convolution": "dgl_conv",
-}
+_MODULES = {"AttentionPooling": "blocks", "HeteroLayer": "hetero_layer", "MeanPooling": "blocks"}
 
 
 def __getattr__(name: str) -> Any:

@@ -179,8 +179,7 @@ class Difference(NodeMask):
     """Do what ``NodeMask`` does with lists of the pairs that differ, as long as they are few.
 
     Before the first round no pair differs; after it those next to a deletion do. Where more than a share of all pairs
-    differ (``dense_share``), all of them are computed. How many do depends on the genotypes, so that on a
-    GPU each aggregation waits for the device.
+    differ (``dense_share``), all of them are computed. How many do depends on the genotypes: this is for a CPU.
     """
 
     name = "difference"

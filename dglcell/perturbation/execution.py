@@ -20,39 +20,36 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-RowFunction = Callable[[int | Tensor, Sequence[Tensor], Sequence[Tensor | None]], tuple[Tensor, Tensor | None]]
-"""A rule maps owners of the rows, bases and differences of the arguments to those of the result; see
-``PerturbedTensor``."""
-
 COMPILED_ROWS = 1 << 13  # of the smallest block that is compiled: half of a block on a CPU
 UNCOMPILED_EVALUATION = ("cpu",)  # a CPU would gain 0 to 20 % in predictions of all triples
 VARIANTS = 64  # of a compiled function: by device, precision, arguments that differ, structure of a layer
 
 
-def row_function(function: Callable[..., Tensor], compiled: bool) -> RowFunction:
-    """Make a function of tensors [rows, H] or of ``PerturbedTensor`` take bases and differences.
+def apply_to_rows(
+    function: Callable[..., Tensor],
+    rows: int | Tensor,
+    bases: Sequence[Tensor],
+    deltas: Sequence[Tensor | None],
+    compiled: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """Return base and difference of a function of tensors [rows, H], from those of its arguments.
 
-    Its method ``in_one_kernel``, where it has one, may compute both by a kernel of its own. Where it is ``compiled``,
-    ``torch.compile`` joins its operations, if that works on this machine.
+    ``rows`` has their owners, see ``PerturbedTensor``. The function's method ``in_one_kernel``, where it has one, may
+    compute both by a kernel of its own. Where it is ``compiled``, ``torch.compile`` joins its operations, if that works
+    on this machine.
     """
-
-    def apply(
-        rows: int | Tensor, bases: Sequence[Tensor], deltas: Sequence[Tensor | None]
-    ) -> tuple[Tensor, Tensor | None]:
-        if active() is not None:
-            return _run(function, rows, bases, deltas)
-        in_one_kernel = getattr(function, "in_one_kernel", None) if isinstance(rows, int) else None
-        found = None if in_one_kernel is None else in_one_kernel(rows, bases, deltas)
-        if found is not None:
-            return found
-        # Listed rows differ in number from batch to batch and are few, so that compiling them does not pay. The same
-        # holds for the last block of a batch and the last batch of an epoch.
-        whole = isinstance(rows, int) and rows * len(bases[0]) >= COMPILED_ROWS
-        device = bases[0].device.type
-        worth = compiled and whole and (torch.is_grad_enabled() or device not in UNCOMPILED_EVALUATION)
-        return (_compiled_run() if worth and compiler_works(device) else _run)(function, rows, bases, deltas)
-
-    return apply
+    if active() is not None:
+        return _run(function, rows, bases, deltas)
+    in_one_kernel = getattr(function, "in_one_kernel", None) if isinstance(rows, int) else None
+    found = None if in_one_kernel is None else in_one_kernel(rows, bases, deltas)
+    if found is not None:
+        return found
+    # Listed rows differ in number from batch to batch and are few, so that compiling them does not pay. The same holds
+    # for the last block of a batch and the last batch of an epoch.
+    whole = isinstance(rows, int) and rows * len(bases[0]) >= COMPILED_ROWS
+    device = bases[0].device.type
+    worth = compiled and whole and (torch.is_grad_enabled() or device not in UNCOMPILED_EVALUATION)
+    return (_compiled_run() if worth and compiler_works(device) else _run)(function, rows, bases, deltas)
 
 
 def _run(

@@ -23,7 +23,10 @@ from dglcell.perturbation.targets import Perturbs
 
 REDUCES = ("sum", "mean")
 
-UNSTACKED_DEVICES = ("cpu",)  # whose cache holds the rows of one relation; a GPU waits for launches
+LISTING_DEVICES = ("cpu",)
+"""Here lists of the rows that differ pay, and one relation after the other, whose rows stay in the cache. Elsewhere all
+rows of all relations are computed at once: fewer launches, and no size that the host has to wait for."""
+
 MOST_SLOTS = 256  # lost nodes by strain that are listed; more than a state has columns do not pay
 
 
@@ -223,8 +226,7 @@ def perturb(
     slots = {node_type: targets.padded() for node_type, targets in few.items()}
     kept = {t: Kept(base[t], mask, slots.get(t), activities_NB=left.get(t), whole=whole) for t, mask in keep.items()}
     kernel = choices.kernel if kernel == "auto" else kernel
-    if strategy == "difference":
-        return PerturbedCell(Difference(graph, kept, kernel, choices, kept_pass), kept, graph)
-    if device_type not in UNSTACKED_DEVICES and active() is None:
-        choices = replace(choices, stack=True)
-    return PerturbedCell(NodeMask(graph, kept, kernel, choices, kept_pass), kept, graph)
+    lists = device_type in LISTING_DEVICES
+    engine_class = Difference if lists and strategy == "difference" else NodeMask
+    choices = replace(choices, stack=not lists and active() is None)
+    return PerturbedCell(engine_class(graph, kept, kernel, choices, kept_pass), kept, graph)

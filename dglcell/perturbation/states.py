@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from dglcell.kernels.rows import RowIndex, take_rows, union
 from dglcell.perturbation.attribution import Attribution, PooledNodes, active, share_secant
 from dglcell.perturbation.curves import share_changes
-from dglcell.perturbation.execution import BasePass, RowFunction, row_function
+from dglcell.perturbation.execution import BasePass, apply_to_rows
 from dglcell.perturbation.rules import PerturbedTensor
 from dglcell.perturbation.sent import Kept
 
@@ -296,12 +296,9 @@ class DifferenceStates(States):
         number: int,
     ) -> Iterator[tuple[Tensor, Tensor]]:
         n = len(starts)
-        work = starts + torch.arange(n, device=starts.device)
-        cuts = torch.arange(0, number + n, rows_in_block(starts.device), device=starts.device)
-        first = sorted({*torch.searchsorted(work, cuts).tolist(), 0} - {n})
-        nodes = [*first, n]
-        at = torch.tensor(first, dtype=torch.int64, device=starts.device)
-        pairs = [*starts[at].tolist(), number] if n else [0, 0]
+        cuts = torch.arange(0, number + n, rows_in_block(starts.device))
+        first = sorted({*torch.searchsorted(starts + torch.arange(n), cuts).tolist(), 0} - {n})
+        nodes, pairs = [*first, n], [*starts[first].tolist(), number]
         node_sizes, pair_sizes = ([b - a for a, b in pairwise(ends)] for ends in (nodes, pairs))
         blocks = _blocks(bases, node_sizes, deltas, pair_sizes)
         for node, rows, (base, delta) in zip(nodes, local.split(pair_sizes), blocks, strict=False):
@@ -383,21 +380,19 @@ def rows_in_block(device: torch.device) -> int:
 class _Body:
     def __init__(self, addends: Sequence[Addend], states: Sequence[DifferenceStates], compiled: bool) -> None:
         position = {id(state): i for i, state in enumerate(states)}
-        self.steps: list[tuple[RowFunction | None, list[int]]] = [
-            (None if function is None else row_function(function, compiled), [position[id(s)] for s in arguments])
-            for function, arguments in addends
-        ]
+        self.steps = [(function, [position[id(state)] for state in arguments]) for function, arguments in addends]
+        self.compiled = compiled
 
     def __call__(
         self, rows: int | Tensor, bases: Sequence[Tensor], deltas: Sequence[Tensor | None]
     ) -> tuple[Tensor, Tensor]:
         total: PerturbedTensor | None = None
         for function, mine in self.steps:
-            if function is None:
-                part = PerturbedTensor(bases[mine[0]], deltas[mine[0]], rows)
-            else:
-                base, delta = function(rows, [bases[i] for i in mine], [deltas[i] for i in mine])
-                part = PerturbedTensor(base, delta, rows)
+            base, delta = bases[mine[0]], deltas[mine[0]]
+            if function is not None:
+                given = [bases[i] for i in mine], [deltas[i] for i in mine]
+                base, delta = apply_to_rows(function, rows, *given, self.compiled)
+            part = PerturbedTensor(base, delta, rows)
             total = part if total is None else total + part
         assert total is not None
         assert total.delta is not None

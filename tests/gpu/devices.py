@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from dglcell.kernels import rows, spmm
+from dglcell.kernels import spmm
 from dglcell.perturbation import curves, execution, perturb, rules, states
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -33,13 +33,12 @@ class ExplicitDevices(TorchFunctionMode):
 def as_on_a_gpu(patch: pytest.MonkeyPatch) -> None:
     """Let a CPU take a GPU's route.
 
-    Compiled loops are off. Blocks are as large as on a GPU, relations are computed together, layers may be
-    compiled in evaluation, too, and ``auto`` takes torch's sparse product, as on a GPU without Triton.
+    Nothing is listed, relations are computed together in blocks as large as on a GPU, layers may be compiled in
+    evaluation, too, and ``auto`` takes torch's sparse product, as on a GPU without Triton.
     Nothing else in the package asks for the device's type but the choice of a strategy, which these tests name.
     """
-    patch.setattr(rows, "COMPILED_DEVICES", ())
     patch.setitem(states.ROWS_IN_BLOCK, "cpu", states.ROWS_IN_BLOCK["cuda"])
-    patch.setattr(perturb, "UNSTACKED_DEVICES", ())
+    patch.setattr(perturb, "LISTING_DEVICES", ())
     patch.setattr(execution, "UNCOMPILED_EVALUATION", ())
     patch.setattr(curves, "LERP_DEVICES", ())
     patch.setitem(rules.LEAST_ROWS, "cpu", 2)

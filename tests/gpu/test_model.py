@@ -111,18 +111,9 @@ def test_a_step_under_node_mask_never_waits(resident: ResidentCell, conv: str, e
 
 
 @needs_gpu
-def test_only_difference_waits_for_sizes(resident: ResidentCell) -> None:
-    training = Training(resident, "cuda", strategy="difference")
-    training.run(2)
-    with pytest.raises(RuntimeError, match="synchronizing CUDA operation"), waiting_is_an_error():
-        training.run(1)
-
-
-@needs_gpu
-@pytest.mark.parametrize("strategy", ["node_mask", "difference"])
 @pytest.mark.parametrize("conv", SUMMING)
-def test_memory_does_not_grow(resident: ResidentCell, conv: str, strategy: str) -> None:
-    training = Training(resident, "cuda", conv=conv, strategy=strategy)
+def test_memory_does_not_grow(resident: ResidentCell, conv: str) -> None:
+    training = Training(resident, "cuda", conv=conv)
 
     def allocated() -> int:
         training.task.on_train_epoch_start()  # forgets the epoch's predictions
@@ -136,13 +127,12 @@ def test_memory_does_not_grow(resident: ResidentCell, conv: str, strategy: str) 
 
 
 @pytest.mark.filterwarnings("ignore:.*deterministic:UserWarning")
-@pytest.mark.parametrize("strategy", ["node_mask", "difference"])
 @pytest.mark.parametrize("conv", SUMMING)
 def test_the_same_seed_gives_the_same_weights(
-    device: str, resident: ResidentCell, conv: str, strategy: str, monkeypatch: pytest.MonkeyPatch
+    device: str, resident: ResidentCell, conv: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    config = {"conv": conv, "strategy": strategy, "dropout": 0.1, "layers": 1, "strains": 4}
+    config = {"conv": conv, "dropout": 0.1, "layers": 1, "strains": 4}
     with deterministic(True):
         first, second = (Training(resident, device, **config) for _ in range(2))
         for training in (first, second):

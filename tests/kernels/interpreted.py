@@ -189,7 +189,7 @@ def model_errors() -> Iterator[Error]:
     sizes, v = {"gene": 4, "reaction": 3}, np.arange(3)
     names = ("gene physical gene", "gene empty gene", "gene catalyses reaction", "reaction catalysed_by gene")
     edges = {tuple(name.split()): (v, v + (name == names[0])) for name in names}
-    row_chain.DEVICES, perturb_module.UNSTACKED_DEVICES = ("cpu",), ()
+    row_chain.DEVICES, perturb_module.LISTING_DEVICES = ("cpu",), ()
     options = {"cross_relation": PAIRWISE, "cross_relation_hidden": 16, "cross_relation_norm": "layer"}
     config = small_config(hidden=16, gin_layers=2, strategy="node_mask", local_head=False, dropout=0.0, **options)
     torch.manual_seed(0)

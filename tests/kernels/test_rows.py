@@ -1,4 +1,4 @@
-"""Products over single rows, compiled and in plain torch, against loops over single edges and dense matrices."""
+"""Products over single rows against loops over single edges and dense matrices."""
 
 from __future__ import annotations
 
@@ -12,21 +12,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dglcell.graph.resident_graph import ResidentRelation
-from dglcell.kernels import rows
 from dglcell.kernels.rows import RowIndex, mark, pull, push, sum_rows
 from tests.examples import examples
 from tests.kernels.test_spmm import random_relation
 
 EXACT = {"atol": 1e-12, "rtol": 1e-12}
 WIDTHS = st.sampled_from([1, 3, 32, 64, 96])
-
-
-@pytest.fixture(params=["compiled", "plain"], autouse=True)
-def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both forms of every function; the plain one expands a few edges at a time."""
-    if request.param == "plain":
-        monkeypatch.setattr(rows, "COMPILED_DEVICES", ())
-        monkeypatch.setattr(rows, "EDGES_AT_ONCE", 7)
 
 
 def listed(index: RowIndex) -> Iterator[tuple[int, int]]:
@@ -109,15 +100,6 @@ def test_push_adds_to_what_is_at_the_other_ends(seed: int, weighted: bool, share
     torch.testing.assert_close(out, expected, **EXACT)
 
 
-@given(seed=st.integers(0, 2**32 - 1), number=st.integers(0, 40), width=WIDTHS)
-def test_rows_are_added_where_they_belong(seed: int, number: int, width: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    where = torch.randint(0, 5, (number,), generator=generator)
-    values = torch.randn(number, width, dtype=torch.float64, generator=generator)
-    expected = torch.nn.functional.one_hot(where, 5).T.to(values.dtype) @ values
-    torch.testing.assert_close(sum_rows(values, where, 5), expected, **EXACT)
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_sums_are_taken_in_the_precision_of_the_result(dtype: torch.dtype, weighted: bool) -> None:
@@ -135,8 +117,7 @@ def test_sums_are_taken_in_the_precision_of_the_result(dtype: torch.dtype, weigh
     assert [out.tolist() for out in (*outs, sum_rows(source, one, 1))] == [[[E] * 3]] * 3
 
 
-def test_results_are_the_same_for_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "EDGES_AT_ONCE", 10_000)
+def test_results_are_the_same_for_any_number_of_threads() -> None:
     generator = torch.Generator().manual_seed(0)
     N, B, E, width = 300, 6, 5000, 64
     ends = torch.randint(0, N, (2, E), generator=generator)

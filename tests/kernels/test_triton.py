@@ -91,9 +91,9 @@ def test_a_chain_that_does_not_fit_is_neither_computed_by_one_kernel_nor_counted
 
 
 def test_no_argument_of_a_kernel_is_called_as_one_of_its_launcher() -> None:
-    from dglcell.kernels import row_triton
+    from dglcell.kernels import loops_triton
 
-    found = [kernel.arg_names for kernel in vars(row_triton).values() if hasattr(kernel, "arg_names")]
+    found = [kernel.arg_names for kernel in vars(loops_triton).values() if hasattr(kernel, "arg_names")]
     assert found
     assert not any("options" in names for names in found)
 

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+import dglcell
 from dglcell.errors import ConfigError
-from dglcell.graph.schema import Relation
+from dglcell.graph.schema import CATALYSES, Relation
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.model import make_model
-from dglcell.nn.dgl_conv import DglConv, as_convolution
+from dglcell.nn.convolutions import DglConv, as_convolution
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
 from dglcell.perturbation.states import WholeStates
@@ -66,50 +67,39 @@ def made(name: str, relation: Relation) -> DglConv:
     return randomise(conv(relation, WIDTH, conv.Config(**options)).double())
 
 
-def on_reduced_graphs(
-    conv: DglConv, cell: RandomCell, strains: list[list[int]], source_NBH: Tensor, destination_MBH: Tensor
-) -> list[Tensor]:
-    """Return rows of the kept nodes of every strain, by graphs of DGL that have these nodes only."""
-    relation, found = conv.relation, []
-    same = relation[0] == relation[2]
-    for b, strain in enumerate(strains):
-        kept = {t: torch.as_tensor(cell.keep(strain)[t]).nonzero().squeeze(1) for t in (relation[0], relation[2])}
-        number = {t: {int(node): i for i, node in enumerate(nodes)} for t, nodes in kept.items()}
-        edges = cell.surviving(relation, strain)
-        ends = [number[relation[0]][u] for u, *_ in edges], [number[relation[2]][v] for _, v, _ in edges]
-        weight = torch.tensor([w for *_, w in edges], dtype=torch.float64)
-        sizes = {t: len(nodes) for t, nodes in kept.items()}
-        graph = dgl.heterograph({relation: ends}, num_nodes_dict=sizes, idtype=torch.int64)
-        given = conv.takes_weights and (relation in cell.weights or isinstance(conv.module, Gate))
-        weights = {"edge_weight": weight} if given else {}
-        source = source_NBH[kept[relation[0]], b]
-        destination = source if same else destination_MBH[kept[relation[2]], b]
-        found.append(conv.module(graph, (source, destination), **weights).flatten(1) if len(edges) else None)
-    return found
-
-
 @pytest.mark.parametrize("name", MODULES)
 @examples(3)
 @given(data=st.data(), cell=random_cells())
 def test_modules_equal_the_physically_reduced_graphs(name: str, data: Any, cell: RandomCell) -> None:
-    strains = data.draw(genotypes_of(cell))
+    """Rows of the kept nodes of every strain, and gradients; a reaction is lost with any of its genes."""
+    strains = [[*dict.fromkeys(strain)] for strain in data.draw(genotypes_of(cell))]
+    ends = {r: (torch.as_tensor(u), torch.as_tensor(v)) for r, (u, v) in cell.edges.items()}
+    graph = dgl.heterograph(ends, num_nodes_dict=cell.sizes)
+    for relation, weight in cell.weights.items():
+        graph.edges[relation].data["weight"] = torch.as_tensor(weight)
+    whole = dglcell.CellGraph(graph, derive=[CATALYSES])
+    reduced = dglcell.graphs(whole, {"gene": strains})
+    perturbed = dglcell.perturb(whole, {"gene": strains}, strategy="edge_subgraph")
     torch.manual_seed(0)
     for relation in cell.edges:
-        conv = made(name, relation)
+        conv, same, pairs = made(name, relation), relation[0] == relation[2], []
         sizes = cell.sizes[relation[0]], cell.sizes[relation[2]]
         x, y = (torch.randn(n, 1 + len(strains), WIDTH, dtype=torch.float64, requires_grad=True) for n in sizes)
-        y = x if relation[0] == relation[2] else y
-        perturbed = perturb(cell.resident, GenotypeBatch.from_lists(strains), "edge_subgraph")
-        states = [WholeStates(one, len(strains)) for one in (x, y)]
-        rows = conv.receive(perturbed, *states).whole()
-        expected = on_reduced_graphs(conv, cell, strains, x[:, 1:], y[:, 1:])
-        keep = [torch.as_tensor(cell.keep(strain)[relation[2]]) for strain in strains]
-        pairs = [(rows[k, b], e) for b, (k, e) in enumerate(zip(keep, expected, strict=True)) if e is not None]
-        if not pairs:
-            continue
-        found, wanted = (torch.cat(side) for side in zip(*pairs, strict=True))
-        leaves = [x, y, *conv.parameters()]
-        agree([found, *gradients(found, leaves)], [wanted, *gradients(wanted, leaves)], f"{relation}")
+        y = x if same else y
+        rows = conv.receive(perturbed, *(WholeStates(one, len(strains)) for one in (x, y))).whole()
+        for b, strain in enumerate(reduced):
+            alone, (sources, kept) = strain[relation], (strain.nodes[t].data[dgl.NID] for t in relation[::2])
+            source = x[sources, 1 + b]
+            given = {"edge_weight": alone.edata["weight"]} if conv.takes_weights and relation in cell.weights else {}
+            if isinstance(conv.module, Gate):
+                given = given or {"edge_weight": source.new_ones(alone.num_edges())}
+            if alone.num_edges():
+                expected = conv.module(alone, (source, source if same else y[kept, 1 + b]), **given)
+                pairs.append((rows[kept, b], expected.flatten(1)))
+        if pairs:
+            found, wanted = (torch.cat(side) for side in zip(*pairs, strict=True))
+            leaves = [x, y, *conv.parameters()]
+            agree([found, *gradients(found, leaves)], [wanted, *gradients(wanted, leaves)], f"{relation}")
 
 
 @pytest.mark.parametrize(

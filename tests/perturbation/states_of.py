@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,17 +14,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dglcell.kernels import rows
 from dglcell.kernels.rows import RowIndex
 from dglcell.perturbation import differences
 from dglcell.perturbation import states as states_module
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.states import DifferenceStates, States, WholeStates
 from dglcell.perturbation.targets import Targets
-from tests.random_cells import RandomCell, genotypes_of
-
-TOLERANCE = {"atol": 1e-10, "rtol": 1e-10}
+from tests.random_cells import RandomCell
 
 
 @dataclass
@@ -61,11 +56,6 @@ class Values:
         return start.with_difference(self.base_NH, self.delta_NBH.flatten(0, 1)[index.keys], index)
 
 
-def states_of(perturbed: PerturbedCell, values: Values) -> States:
-    """Return the values as the strategy of ``perturbed`` keeps them."""
-    return values.under(perturbed.start(values.base_NH))
-
-
 @st.composite
 def values_of(draw: st.DrawFn, nodes: int, strains: int, width: int) -> Values:
     """No pair differs, all of them do, or no, some or all pairs are listed."""
@@ -81,22 +71,12 @@ def values_of(draw: st.DrawFn, nodes: int, strains: int, width: int) -> Values:
     return Values(random(nodes, width), random(nodes, strains, width), mask_NB)
 
 
-@st.composite
-def batches_of(draw: st.DrawFn, cell: RandomCell) -> tuple[list[list[int]], GenotypeBatch]:
-    """Return strains as lists and as a batch, some of which delete genes in common, so that the base lacks them."""
-    strains = draw(genotypes_of(cell))
-    shared = draw(st.lists(st.integers(0, cell.sizes["gene"] - 1), max_size=2, unique=True))
-    strains = [[*shared, *(gene for gene in strain if gene not in shared)] for strain in strains]
-    return strains, dataclasses.replace(GenotypeBatch.from_lists(strains), shared=tuple(shared))
-
-
 @dataclass(frozen=True)
 class Engine:
     """Limits that change how results are found, but not the results."""
 
     push_cost: float
     rows_in_block: int
-    compiled: bool
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
@@ -104,12 +84,10 @@ class Engine:
             patch.setattr(differences, "PUSH_COST", self.push_cost)
             patch.setattr(differences, "MARK_COST", self.push_cost)
             patch.setitem(states_module.ROWS_IN_BLOCK, "cpu", self.rows_in_block)
-            if not self.compiled:
-                patch.setattr(rows, "COMPILED_DEVICES", ())
             yield
 
 
-ENGINES = st.builds(Engine, st.sampled_from([0.0, 2.0, float("inf")]), st.sampled_from([7, 4096]), st.booleans())
+ENGINES = st.builds(Engine, st.sampled_from([0.0, 2.0, float("inf")]), st.sampled_from([7, 4096]))
 DENSE_SHARES = st.sampled_from([0.0, 0.2, 1e9, 1e9])
 """From which share of listed pairs on all are computed."""
 

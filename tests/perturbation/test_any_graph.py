@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -255,6 +254,8 @@ def test_names_are_kept_and_numbers_are_names_where_there_are_none() -> None:
     named = dglcell.CellGraph({LIKES: ([1], [0])}, names={"user": ["zoe", "ann"], "item": ["tea"]})
     by_name, by_id = (dglcell.perturb(named, {"user": [[user]]}).keep["user"] for user in ("ann", 1))
     assert by_name.tolist() == by_id.tolist() == [[True], [False]]
+    with pytest.raises(GenotypeError, match=r"nodes called 'Ann' \(close: ann\)"):
+        dglcell.perturb(cell, {"user": [["Ann"]]})
 
 
 @needs_dgl
@@ -277,144 +278,83 @@ def test_loops_multi_edges_small_ids_and_no_edges_are_right(strategy: str) -> No
     assert strains.aggregate(("a", "to", "b"), x).whole().abs().sum() == 0
 
 
-@dataclass(frozen=True)
-class Bad:
-    """What a user does, and what the message has to say, by its parts."""
-
-    do: Callable[[dglcell.CellGraph], object]
-    says: tuple[str, ...]
-    error: type[DglcellError] = GenotypeError
-
-
-def batch_of_graphs(_: object) -> object:
-    import dgl
-
-    return dglcell.CellGraph(dgl.batch([dgl.rand_graph(3, 4), dgl.rand_graph(3, 4)]))
-
-
-def block(cell: dglcell.CellGraph) -> object:
-    import dgl
-
-    return dglcell.CellGraph(dgl.to_block(cell.graph))
-
-
-def weighted(shape: tuple[int, ...]) -> Callable[[dglcell.CellGraph], object]:
-    def make(cell: dglcell.CellGraph) -> object:
-        graph = cell.graph.clone()
-        graph.edges["has"].data["weight"] = torch.full(shape, float("nan") if len(shape) == 1 else 1.0)
-        return dglcell.CellGraph(graph)
-
-    return make
-
-
-def rows(x: Tensor, relation: Any = LIKES) -> Callable[[dglcell.CellGraph], object]:
-    return lambda cell: dglcell.perturb(cell, {"user": [[0]]}).aggregate(relation, x)
-
-
-perturb, CellGraph = dglcell.perturb, dglcell.CellGraph
-
-BAD = {
-    "unknown type": Bad(
-        lambda c: perturb(c, {"users": [[0]]}), ("no nodes of type 'users'", "item, tag, user", "did you mean user?")
-    ),
-    "id out of range": Bad(
-        lambda c: perturb(c, {"user": [[], [2, 9]]}), ("strain 1: there are no such user nodes", "9", "0 … 8")
-    ),
-    "negative id": Bad(lambda c: perturb(c, {"tag": [[-1]]}), ("no such tag node", "-1", "0 … 2")),
-    "no number": Bad(lambda c: perturb(c, {"tag": [[0.5]]}), ("no such tag node", "0.5", "whole numbers")),
-    "name in another case": Bad(
-        lambda _: perturb(CellGraph(EDGES), {"user": [["Ann"]]}), ("nodes called 'Ann' (close: ann)",)
-    ),
-    "node twice": Bad(
-        lambda c: perturb(c, {"item": [[1, 2, 1]]}), ("strain 0 names item nodes twice", "1", "leave one out")
-    ),
-    "no list": Bad(lambda c: perturb(c, {"item": [3]}), ("strain 0: its item nodes are no list", "3")),
-    "edges without a relation": Bad(
-        lambda c: perturb(c, {}, edges=[["likes:0>1"]]),  # type: ignore[arg-type]
-        ("do not say their relation", "list", "relation → a list of ids"),
-    ),
-    "one text": Bad(lambda c: perturb(c, {"item": ["12"]}), ("are no list", "'12'")),
-    "no strains": Bad(lambda c: perturb(c, {"item": []}), ("there are no strains", "0 for 'item'", "[] for one")),
-    "nothing": Bad(lambda c: perturb(c, {}), ("there are no strains", "no lists")),
-    "different numbers": Bad(
-        lambda c: perturb(c, {"item": [[0]], "tag": [[0], [1]]}),
-        ("different numbers of strains", "1 for 'item', 2 for 'tag'"),
-    ),
-    "activities of others": Bad(
-        lambda c: perturb(c, {"item": [[0]]}, activities={"tag": [[0.1]]}),
-        ("of nothing that strains change", "tag", "'item'"),
-    ),
-    "too many activities": Bad(
-        lambda c: perturb(c, {"item": [[0]]}, activities={"item": [[0.1, 0.2]]}), ("do not fit", "2", "1; or one")
-    ),
-    "negative activity": Bad(
-        lambda c: perturb(c, {"item": [[0]]}, activities={"item": [[-0.1]]}), ("no amount", "-0.1", "0 for a")
-    ),
-    "edge out of range": Bad(
-        lambda c: perturb(c, {}, edges={"likes": [[40]]}), ("no such edges of", "likes", "40", "0 … 39")
-    ),
-    "unknown relation": Bad(
-        lambda c: perturb(c, {}, edges={"like": [[0]]}), ("no relation", "like", "did you mean likes")
-    ),
-    "edges without DGL's strategies": Bad(
-        lambda c: perturb(c, {}, edges={"likes": [[0]]}, strategy="node_mask"),
-        ("single edges", "node_mask", "edge_mask"),
-        DglcellError,
-    ),
-    "states elsewhere": Bad(
-        rows(torch.zeros(9, 2, device="meta")), ("do not fit the strains", "meta", "cell.to(device)"), GraphError
-    ),
-    "states of others": Bad(rows(torch.zeros(7, 2)), ("no states of the sources", "7 rows", "9, one"), GraphError),
-    "no such reduction": Bad(
-        lambda c: perturb(c, {"user": [[0]]}).aggregate(LIKES, torch.zeros(9, 2), "max"),
-        ("messages cannot be reduced so", "max", "sum or mean"),
-        ConfigError,
-    ),
-    "no such strategy": Bad(
-        lambda c: perturb(c, {"user": [[0]]}, strategy="nodemask"),
-        ("unknown strategy", "nodemask", "node_mask"),
-        ConfigError,
-    ),
-    "relation of nobody": Bad(
-        rows(torch.zeros(9, 2), ("user", "x", "item")), ("no such relation", "likes"), GraphError
-    ),
-    "derived along nothing": Bad(
-        lambda c: CellGraph(c.graph, derive=[("a", "b", "c")]).resident, ("no such relation",), GraphError
-    ),
-    "batched": Bad(batch_of_graphs, ("a batch of 2 graphs", "dgl.unbatch"), GraphError),
-    "block": Bad(block, ("no whole graph", "a block of DGL", "sampled from"), GraphError),
-    "wide weight": Bad(weighted((40, 2)), ("weights of relation", "shape (40, 2)", "another name"), GraphError),
-    "weight of nothing": Bad(weighted((40,)), ("weights of relation", "no finite number"), GraphError),
-    "no graph": Bad(lambda _: CellGraph(torch.eye(3)), ("no heterograph", "Tensor", "DGL"), GraphError),  # type: ignore[arg-type]
-    "no relations": Bad(lambda _: CellGraph({}), ("no relations",), GraphError),
-    "relation of one text": Bad(lambda _: CellGraph({"likes": ([0], [1])}), ("three texts", "'likes'"), GraphError),  # type: ignore[dict-item]
-    "uneven ends": Bad(lambda _: CellGraph({LIKES: ([0, 1], [1])}), ("other numbers", "2 and 1"), GraphError),
-    "fractions": Bad(lambda _: CellGraph({LIKES: ([0.5], [1])}), ("neither numbers nor names", "float"), GraphError),
-    "end beyond": Bad(
-        lambda _: CellGraph({LIKES: ([5], [1])}, num_nodes={"user": 3}),
-        ("there is not", "5 to 5", "0 … 2", "num_nodes"),
-        GraphError,
-    ),
-    "names that do not fit": Bad(
-        lambda c: CellGraph(c.graph, names={"user": ["x"]}), ("1 names for 9 nodes",), GraphError
-    ),
-    "a name twice": Bad(
-        lambda _: CellGraph({LIKES: ([0], [1])}, names={"user": ["x", "x"]}), ("have one name", "x"), GraphError
-    ),
-    "a table of other columns": Bad(
-        lambda _: CellGraph({LIKES: pd.DataFrame({"a": [1]})}), ("lacks columns", "source, target"), GraphError
-    ),
-}
-"""A table of what may go wrong: each is refused by a message that names it."""
+# fmt: off
+NO_STRAINS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"users": [[0]]}, {}, "no nodes of type 'users' | item, tag, user | did you mean user?"),
+    ({"user": [[], [2, 9]]}, {}, "strain 1: there are no such user nodes | 9 | 0 … 8"),
+    ({"tag": [[-1]]}, {}, "no such tag node | -1 | 0 … 2"),
+    ({"tag": [[0.5]]}, {}, "no such tag node | 0.5 | whole numbers"),
+    ({"item": [[1, 2, 1]]}, {}, "strain 0 names item nodes twice | 1 | leave one out"),
+    ({"item": [3]}, {}, "strain 0: its item nodes are no list | 3"),
+    ({"item": ["12"]}, {}, "are no list | '12'"),
+    ({"item": []}, {}, "there are no strains | 0 for 'item' | [] for one"),
+    ({}, {}, "there are no strains | no lists"),
+    ({"item": [[0]], "tag": [[0], [1]]}, {}, "different numbers of strains | 1 for 'item', 2 for 'tag'"),
+    ({"item": [[0]]}, {"activities": {"tag": [[0.1]]}}, "of nothing that strains change | tag | 'item'"),
+    ({"item": [[0]]}, {"activities": {"item": [[0.1, 0.2]]}}, "do not fit | 2 | 1; or one"),
+    ({"item": [[0]]}, {"activities": {"item": [[-0.1]]}}, "no amount | -0.1 | 0 for a"),
+    ({}, {"edges": {"likes": [[40]]}}, "no such edges of | likes | 40 | 0 … 39"),
+    ({}, {"edges": {"like": [[0]]}}, "no relation | like | did you mean likes"),
+    ({}, {"edges": [["likes:0>1"]]}, "do not say their relation | list | relation → a list of ids"),
+    ({}, {"edges": {"likes": [[0]]}, "strategy": "node_mask"}, "single edges | node_mask | edge_mask"),
+    ({"user": [[0]]}, {"strategy": "nodemask"}, "unknown strategy | nodemask | node_mask"),
+]
+# fmt: on
 
 
 @needs_dgl
-@pytest.mark.parametrize("case", BAD)
-def test_what_is_wrong_is_named(case: str) -> None:
-    bad = BAD[case]
-    with pytest.raises(bad.error) as caught:
-        bad.do(shop())
-    assert all(part in str(caught.value) for part in bad.says), str(caught.value)
+@pytest.mark.parametrize(("targets", "options", "says"), NO_STRAINS, ids=str)
+def test_targets_that_are_wrong_are_named(targets: dict[str, Any], options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError if "strategy" in options else GenotypeError) as caught:
+        dglcell.perturb(shop(), targets, **options)
+    assert all(part in str(caught.value) for part in says.split(" | ")), str(caught.value)
+
+
+def rows(cell: dglcell.CellGraph, x: Tensor, relation: Any = LIKES, reduce: str = "sum") -> object:
+    return dglcell.perturb(cell, {"user": [[0]]}).aggregate(relation, x, reduce)
+
+
+def weighted(cell: dglcell.CellGraph, weight: Tensor) -> object:
+    graph = cell.graph.clone()
+    graph.edges["has"].data["weight"] = weight
+    return dglcell.CellGraph(graph)
+
+
+CellGraph = dglcell.CellGraph
+Wrong = tuple[type[DglcellError], Callable[[Any, Any], object], str]
+# fmt: off
+WRONG: list[Wrong] = [
+    (ConfigError, lambda c, _: rows(c, torch.zeros(9, 2), reduce="max"), "cannot be reduced so | max | sum or mean"),
+    (GraphError, lambda c, _: rows(c, torch.zeros(9, 2, device="meta")), "do not fit | meta | cell.to(device)"),
+    (GraphError, lambda c, _: rows(c, torch.zeros(7, 2)), "no states of the sources | 7 rows | 9, one"),
+    (GraphError, lambda c, _: rows(c, torch.zeros(9, 2), ("user", "x", "item")), "no such relation | likes"),
+    (GraphError, lambda c, _: CellGraph(c.graph, derive=[("a", "b", "c")]).resident, "no such relation"),
+    (GraphError, lambda c, dgl: CellGraph(dgl.batch([dgl.rand_graph(3, 4)] * 2)), "a batch of 2 graphs | dgl.unbatch"),
+    (GraphError, lambda c, dgl: CellGraph(dgl.to_block(c.graph)), "no whole graph | a block of DGL | sampled from"),
+    (GraphError, lambda c, _: weighted(c, torch.ones(40, 2)), "weights of relation | shape (40, 2) | another name"),
+    (GraphError, lambda c, _: weighted(c, torch.full((40,), torch.nan)), "weights of relation | no finite number"),
+    (GraphError, lambda c, _: CellGraph(torch.eye(3)), "no heterograph | Tensor | DGL"),
+    (GraphError, lambda c, _: CellGraph({}), "no relations"),
+    (GraphError, lambda c, _: CellGraph({"likes": ([0], [1])}), "three texts | 'likes'"),
+    (GraphError, lambda c, _: CellGraph({LIKES: ([0, 1], [1])}), "other numbers | 2 and 1"),
+    (GraphError, lambda c, _: CellGraph({LIKES: ([0.5], [1])}), "neither numbers nor names | float"),
+    (GraphError, lambda c, _: CellGraph({LIKES: ([5], [1])}, num_nodes={"user": 3}),
+     "there is not | 5 to 5 | 0 … 2 | num_nodes"),
+    (GraphError, lambda c, _: CellGraph(c.graph, names={"user": ["x"]}), "1 names for 9 nodes"),
+    (GraphError, lambda c, _: CellGraph({LIKES: ([0], [1])}, names={"user": ["x", "x"]}), "have one name | x"),
+    (GraphError, lambda c, _: CellGraph({LIKES: pd.DataFrame({"a": [1]})}), "lacks columns | source, target"),
+]
+# fmt: on
+
+
+@needs_dgl
+@pytest.mark.parametrize(("error", "do", "says"), WRONG, ids=[says for *_, says in WRONG])
+def test_what_is_wrong_is_named(error: type[DglcellError], do: Callable[[Any, Any], object], says: str) -> None:
+    import dgl
+
+    with pytest.raises(error) as caught:
+        do(shop(), dgl)
+    assert all(part in str(caught.value) for part in says.split(" | ")), str(caught.value)
 
 
 @pytest.mark.parametrize("trouble", [ImportError("no module dgl"), FileNotFoundError("no libgraphbolt.so")])

@@ -53,7 +53,7 @@ class Route:
     def stack(self, yes: bool) -> None:
         """Choose."""
         self.together.clear()
-        self._patch.setattr(perturb, "UNSTACKED_DEVICES", () if yes else ("cpu",))
+        self._patch.setattr(perturb, "LISTING_DEVICES", () if yes else ("cpu",))
 
 
 @pytest.fixture

@@ -28,10 +28,10 @@ from dglcell.perturbation.perturb import (
     check_strategy_device,
     perturb,
 )
-from dglcell.perturbation.states import DifferenceStates, States
+from dglcell.perturbation.states import DifferenceStates, States, WholeStates
 from dglcell.perturbation.targets import EdgeChanges, Perturbations
 from tests.examples import examples
-from tests.perturbation.states_of import agree, batches_of, gradients, states_of, values_of
+from tests.perturbation.states_of import agree, gradients
 from tests.random_cells import Changes, RandomCell, changes_of, genotypes_of, make_cell, random_cells, resident_cell
 
 WIDTH = 4
@@ -72,21 +72,25 @@ def with_changes(
     return perturbations, leaves
 
 
+def random_states(cell: RandomCell, node_type: str, strains: list[list[int]]) -> WholeStates:
+    shape = cell.sizes[node_type], 1 + len(strains), WIDTH
+    return WholeStates(torch.randn(shape, dtype=torch.float64, requires_grad=True), len(strains))
+
+
 @examples(8)
 @given(data=st.data(), cell=random_cells(), reduce=st.sampled_from(REDUCES))
 def test_aggregation_over_changed_edges_equals_the_reduced_graph(data: Any, cell: RandomCell, reduce: str) -> None:
     strains = data.draw(genotypes_of(cell))
     changes = data.draw(changes_of(cell, len(strains)))
     for relation in cell.edges:
-        values = data.draw(values_of(cell.sizes[relation[0]], len(strains), WIDTH))
-        x_NBH, found = values.whole(len(strains)), []
-        expected = dense_aggregate(cell, relation, strains, x_NBH, reduce, changes.get(relation))
+        x, found = random_states(cell, relation[0], strains), []
+        expected = dense_aggregate(cell, relation, strains, x.whole(), reduce, changes.get(relation))
         for strategy in DGL_STRATEGIES:
             batch, activities = with_changes(cell, strains, changes)
             perturbed = perturb(cell.resident, batch, strategy)
-            y = perturbed.aggregate(relation, states_of(perturbed, values), reduce).whole()
+            y = perturbed.aggregate(relation, x, reduce).whole()
             agree([y], [expected], strategy)
-            found.append(gradients(y, [*values.leaves, *activities]))
+            found.append(gradients(y, [x.x_NCH, *activities]))
         agree(*found)
 
 
@@ -100,19 +104,19 @@ def test_attention_over_changed_edges_is_alike_in_both_strategies(data: Any, cel
     strains = data.draw(genotypes_of(cell))
     changes = data.draw(changes_of(cell, len(strains)))
     for relation in cell.edges:
-        keys, queries = (data.draw(values_of(cell.sizes[relation[end]], len(strains), WIDTH)) for end in (0, 2))
+        keys, queries = (random_states(cell, node_type, strains) for node_type in relation[::2])
         found = []
         for strategy in DGL_STRATEGIES:
             batch, activities = with_changes(cell, strains, changes)
             perturbed = perturb(cell.resident, batch, strategy)
-            y = perturbed.attend(relation, states_of(perturbed, keys), states_of(perturbed, queries), products).whole()
-            found.append([y, *gradients(y, [*keys.leaves, *queries.leaves, *activities])])
+            y = perturbed.attend(relation, keys, queries, products).whole()
+            found.append([y, *gradients(y, [keys.x_NCH, queries.x_NCH, *activities])])
         agree(*found)
 
 
 @pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name not in DGL_STRATEGIES])
 def test_strategies_without_single_edges_refuse_them(strategy: str) -> None:
-    cell = ring(3)
+    cell = RandomCell({"gene": 3}, {PHYSICAL: (np.arange(2), np.arange(2) + 1)}, {})
     message = rf"needs a strategy that has single edges\n  got:      {strategy}\n.*\n.*strategy: edge_mask`.*dgl==1"
     with pytest.raises(ConfigError, match="a strain that changes single edges " + message):
         perturb(cell.resident, with_changes(cell, [[]], {PHYSICAL: [{(0, 1): 0.0}]})[0], strategy)
@@ -126,11 +130,13 @@ def test_strategies_without_single_edges_refuse_them(strategy: str) -> None:
 
 
 @examples(12)
-@given(data=st.data(), cell=random_cells())
-def test_keep_masks_follow_the_definition(data: Any, cell: RandomCell) -> None:
-    strains, batch = data.draw(batches_of(cell))
+@given(data=st.data(), cell=random_cells(), shared=st.lists(st.just(0), max_size=1))
+def test_keep_masks_follow_the_definition(data: Any, cell: RandomCell, shared: list[int]) -> None:
+    """Where all strains delete a gene in common, the base lacks it."""
+    strains = [[*shared, *strain] for strain in data.draw(genotypes_of(cell))]
+    batch = dataclasses.replace(GenotypeBatch.from_lists(strains), shared=tuple(shared))
     kept = perturb(cell.resident, batch).kept
-    base = cell.keep(list(batch.shared))
+    base = cell.keep(shared)
     for node_type, expected in base.items():
         np.testing.assert_array_equal(kept[node_type].base_N1[:, 0].numpy(), expected, err_msg=node_type)
     for b, strain in enumerate(strains):
@@ -233,6 +239,8 @@ def test_the_log_says_what_computes_and_why(caplog: pytest.LogCaptureFixture) ->
     model.config.strategy, model.config.kernel = "node_mask", "csr"
     model.choose_for_run("cpu", 100, "bf16")
     assert caplog.messages[-1].startswith("strategy node_mask (as configured), kernel csr, differences in bfloat16")
+    model.config.strategy = "difference"
+    assert model.choices_in_words("cuda").startswith("strategy node_mask (lists are for a CPU), kernel csr")
     attending = HeteroCell(make_cell().resident, HeteroCellConfig(hidden=8, local_heads=2, conv="gatv2"))
     attending.choose_for_run("cpu", 100)
     assert caplog.messages[-1].startswith("strategy edge_mask (for single edges), kernel of DGL")
@@ -262,62 +270,34 @@ def test_as_many_strains_are_predicted_at_once_as_fit(
 PHYSICAL = ("gene", "physical", "gene")
 
 
-def ring(genes: int) -> RandomCell:
-    """Gene i acts on gene i + 1."""
-    source = np.arange(genes)
-    return RandomCell({"gene": genes}, {PHYSICAL: (source, (source + 1) % genes)}, {})
-
-
-def after_rounds(genes: int, batch: GenotypeBatch, rounds: int = 1, reduce: str = "sum") -> DifferenceStates:
-    """States of a ring that starts from ones."""
-    perturbed = perturb(ring(genes).resident, batch, "difference")
-    states: States = perturbed.start(torch.ones(genes, 1, dtype=torch.float64))
+@pytest.mark.parametrize(
+    ("strains", "shared", "rounds", "share", "listed"),
+    [
+        ([[], [3], [3, 7]], (), 1, 0.5, {(3, 1), (4, 1), (3, 2), (4, 2), (7, 2), (8, 2)}),
+        ([[], [3], [3, 7]], (), 2, 0.5, {(3, 1), (4, 1), (5, 1), (3, 2), (4, 2), (5, 2), (7, 2), (8, 2), (9, 2)}),
+        ([[3], [3, 7]], (3,), 1, 0.5, {(7, 1), (8, 1)}),
+        ([[], []], (), 1, 0.5, set()),
+        ([[0], [4]], (), 1, 0.2, {(0, 0), (1, 0), (4, 1), (5, 1)}),
+        ([[0], [4]], (), 1, 0.05, None),  # 4 of 40 pairs differ, so that all are computed
+    ],
+)  # fmt: skip
+def test_only_the_pairs_next_to_a_deletion_are_listed(
+    strains: list[list[int]], shared: tuple[int, ...], rounds: int, share: float, listed: set[tuple[int, int]] | None
+) -> None:
+    """On a ring whose gene i acts on gene i + 1, from ones."""
+    batch = dataclasses.replace(GenotypeBatch.from_lists(strains), shared=shared)
+    source = np.arange(20)
+    cell = RandomCell({"gene": 20}, {PHYSICAL: (source, (source + 1) % 20)}, {})
+    perturbed = perturb(cell.resident, batch, "difference", choices=Choices("difference", dense_share=share))
+    states: States = perturbed.start(torch.ones(20, 1, dtype=torch.float64))
     for _ in range(rounds):
-        states = perturbed.aggregate(PHYSICAL, states, reduce)
+        states = perturbed.aggregate(PHYSICAL, states)
     assert isinstance(states, DifferenceStates)
-    return states
-
-
-def listed(states: DifferenceStates) -> set[tuple[int, int]]:
-    """(node, strain) pairs."""
-    if states.delta is None:
-        return set()
-    assert states.index is not None
-    return set(zip(states.index.nodes.tolist(), states.index.strains.tolist(), strict=True))
-
-
-def test_only_the_pairs_next_to_a_deletion_are_listed() -> None:
-    batch = GenotypeBatch.from_lists([[], [3], [3, 7]])
-    first = after_rounds(20, batch)
-    assert listed(first) == {(3, 1), (4, 1), (3, 2), (4, 2), (7, 2), (8, 2)}
-    assert first.delta is not None
-    assert first.delta.flatten().tolist() == [-1.0] * 6
-    second = after_rounds(20, batch, rounds=2)
-    assert {node for node, _ in listed(second)} == {3, 4, 5, 7, 8, 9}
-
-
-def test_fewer_pairs_are_listed_beside_a_base_with_deletions_in_common() -> None:
-    batch = dataclasses.replace(GenotypeBatch.from_lists([[3], [3, 7]]), shared=(3,))
-    first = after_rounds(20, batch)
-    assert listed(first) == {(7, 1), (8, 1)}
-    assert first.base_NH.flatten().tolist() == [float(node not in (3, 4)) for node in range(20)]
-
-
-def test_no_pair_is_listed_where_no_strain_lost_anything() -> None:
-    states = after_rounds(4, GenotypeBatch.from_lists([[], []]), reduce="mean")
-    assert listed(states) == set()
-    assert states.whole().flatten().tolist() == [1.0] * 8
-
-
-@pytest.mark.parametrize(("share", "dense"), [(0.2, True), (0.5, False)])
-def test_all_pairs_are_computed_where_many_differ(share: float, dense: bool) -> None:
-    batch = GenotypeBatch.from_lists([[0], [4]])  # 4 of 16 pairs differ
-    perturbed = perturb(ring(8).resident, batch, "difference", choices=Choices("difference", dense_share=share))
-    states = perturbed.aggregate(PHYSICAL, perturbed.start(torch.ones(8, 1, dtype=torch.float64)))
-    assert isinstance(states, DifferenceStates)
-    assert (states.index is None) == dense
-    expected = [[b * 4 not in (v, (v - 1) % 8) for b in range(2)] for v in range(8)]
-    assert states.whole().squeeze(-1).tolist() == expected
+    pairs = [] if states.index is None else zip(states.index.nodes.tolist(), states.index.strains.tolist(), strict=True)
+    assert (states.delta is not None and states.index is None) == (listed is None)
+    assert {*pairs} == (listed or set())
+    before = [{(node - step) % 20 for step in range(rounds + 1)} for node in range(20)]
+    assert states.whole().squeeze(-1).tolist() == [[float(not reach & {*s}) for s in strains] for reach in before]
 
 
 @pytest.mark.parametrize("strategy", ["node_mask", "difference"])
