@@ -137,6 +137,10 @@ class Vocabulary:
         """
         return name if name in self._index else self.resolve([name], spelled=spelled)[0][0]
 
+    def meant(self, names: Sequence[str]) -> NDArray[np.int64]:
+        """Return the indices of the names that ``names`` mean; −1 where one means none."""
+        return self.indices([self.find(name) for name in names])
+
     def resolve(
         self, names: Sequence[str], known: Vocabulary | None = None, *, spelled: bool = False
     ) -> tuple[list[str], list[str]]:

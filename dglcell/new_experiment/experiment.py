@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
-from numpy.typing import NDArray
 
 from dglcell.baselines.simple import not_fitness_like
 from dglcell.config.experiment import Config
@@ -39,14 +38,6 @@ MOST_SIMULATED = 5_000
 FEW_VALUES, SHOWN = 5, 10
 """Values of a covariate that a message lists, and most genes that it names."""
 
-HEAD = """\
-# Strains of {strains} on the cell graph of {cell}.
-{models}
-# `dglcell config show {file}` prints every key with its default.
-{schedule}
-# Comments say why each key has its value. Keys without a comment say what the table is.
-"""
-
 
 def write_experiment(wanted: Wanted) -> str:
     """Write the file of an experiment, and return what the user has to know about the strains and the settings."""
@@ -60,15 +51,16 @@ def write_experiment(wanted: Wanted) -> str:
     content["extends"].append(BASES[chosen.model])
     for section, keys in chosen.keys.items():
         content[section] = {**content.get(section, {}), **keys}
-    head = HEAD.format(
-        strains=wanted.table.name,
-        cell=wanted.cell,
-        file=wanted.file,
-        models=_comment(f"{chosen.sentence}."),
-        schedule=_comment(f"{chosen.schedule}."),
+    head = (
+        f"Strains of {wanted.table.name} on the cell graph of {wanted.cell}.",
+        f"{chosen.sentence}.",
+        f"`dglcell config show {wanted.file}` prints every key with its default.",
+        f"{chosen.schedule}.",
+        "Comments say why each key has its value. Keys without a comment say what the table is.",
     )
+    text = "\n".join([*map(_comment, head), with_reasons(content, chosen.reasons)])
     with atomic_file(wanted.file) as partial:
-        partial.write_text(head + with_reasons(content, chosen.reasons), encoding="utf-8")
+        partial.write_text(text, encoding="utf-8")
         config = load_config(partial)
     return "\n".join([*_about_strains(config, table, cell), str(chosen), *own.notes])
 
@@ -81,30 +73,21 @@ def _column_keys(config: CsvConfig) -> dict[str, Any]:
     return {name: value for name, value in keys.items() if value != default[name]}
 
 
-def with_reasons(content: Mapping[str, Any], reasons: Mapping[str, str], width: int = 120) -> str:
+def with_reasons(content: Mapping[str, Any], reasons: Mapping[str, str]) -> str:
     """Return an experiment as YAML, with the reason for a key, which ``reasons`` has by its dotted name, above it."""
     lines, path = list[str](), list[str]()
     for line in yaml.safe_dump(as_plain_text(dict(content)), sort_keys=False, allow_unicode=True).splitlines():
         if found := re.match(r"( *)([\w-]+):", line):
             path = [*path[: len(found[1]) // 2], found[2]]
             if reason := reasons.get(".".join(path)):
-                lines.append(_comment(reason, found[1], width))
+                lines.append(_comment(reason, found[1]))
         lines.append(line)
     return "\n".join(lines) + "\n"
 
 
-def _comment(text: str, indent: str = "", width: int = 120) -> str:
-    return textwrap.fill(text, width, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
-
-
-def _unknown_genes(table: Strains, cell: CellGraph) -> list[str]:
-    return [name for name in table.names if cell.genes.find(name) not in cell.genes]
-
-
-def lacking_genes(table: Strains, cell: CellGraph) -> NDArray[np.bool_]:
-    """Return which strains delete a gene that the cell graph lacks, [S] bool. These cannot train."""
-    lacks: NDArray[np.bool_] = table.total(np.isin(table.names, _unknown_genes(table, cell))[table.targets]) > 0
-    return lacks
+def _comment(text: str, indent: str = "") -> str:
+    how = {"break_long_words": False, "break_on_hyphens": False}
+    return textwrap.fill(text, 120, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ", **how)
 
 
 def _about_strains(config: Config, table: Strains, cell: CellGraph) -> list[str]:
@@ -125,12 +108,13 @@ def _about_strains(config: Config, table: Strains, cell: CellGraph) -> list[str]
         lines.append(f"{'' if i else 'covariates':11} {name}: {some}")
     if positions := len(table.covariates) - len(shown):
         lines.append(f"mismatches  where guides do not match, {positions} positions")
-    unknown = _unknown_genes(table, cell)
+    index = cell.genes.meant(table.names)
+    unknown = [name for name, found in zip(table.names, index, strict=True) if found < 0]
     if table.names:
         share, changed = 1 - len(unknown) / len(table.names), "changed" if weakened else "deleted"
         lines.append(f"genes       {len(table.names):,} are {changed}, {share:.0%} of them are in the cell graph")
     if unknown:
-        share = lacking_genes(table, cell).mean()
+        share = (table.total(index[table.targets] < 0) > 0).mean()
         lines.append(f"unknown     {count(len(unknown), 'gene')}, in {share:.0%} of the strains:")
         lines += [f"  {name}{cell.genes.suggestion(name)}" for name in unknown[:SHOWN]]
         lines += [f"  and {len(unknown) - SHOWN:,} more"] * (len(unknown) > SHOWN)
@@ -165,17 +149,17 @@ class Facts:
     @classmethod
     def of(cls, table: Strains, cell: CellGraph, activity_from: Sequence[str] = ()) -> Facts:
         """Collect the facts about a table; what is left of genes is learned from ``activity_from``, unless rare."""
-        kept = ~lacking_genes(table, cell)
+        index = cell.genes.meant(table.names)
+        kept = table.total(index[table.targets] < 0) == 0
         if not kept.any():
             what, expected = "every strain deletes a gene that the cell graph lacks", cell.genes.examples()
-            got = listing(_unknown_genes(table, cell))
+            got = listing(name for name, found in zip(table.names, index, strict=True) if found < 0)
             raise DataError(what, got=got, expected=f"names like {expected}", do=OTHER_CELL)
         deletions = table.num_deletions[kept]
         labels = [values[kept & ~np.isnan(values)] for values in table.phenotypes.values()]
         classes = all(set(np.unique(values)) <= {0.0, 1.0} for values in labels)
         with_reactions = set(np.unique(cell.edges(CATALYSES).src).tolist() if CATALYSES in cell.relations else [])
         deleted, times = np.unique(table.targets[np.repeat(kept, table.num_deletions)], return_counts=True)
-        met = [cell.genes.index(cell.genes.find(table.names[gene])) for gene in deleted]
         new = table.total(np.isin(table.targets, deleted[times == 1]))[kept] > 0
         rare = tuple(name for name, values in table.covariates.items() if 2 * len(values) > len(deletions))
         learned = tuple(name for name in activity_from if name not in rare)
@@ -186,7 +170,7 @@ class Facts:
             classes,
             not classes and all(len(values) and not_fitness_like(values) is None for values in labels),
             len(cell.genes),
-            2 * len(with_reactions.intersection(met)) > len(met),
+            2 * len(with_reactions.intersection(index[deleted].tolist())) > len(deleted),
             bool(new.mean() < 0.5),
             bool(learned) or table.activities is not None,
             table.covariates,

@@ -83,8 +83,7 @@ def measured_rows(
 def _new_strains(members: Sequence[Trained], table: Strains, name: str) -> Strains:
     """Return the strains that no member was trained on, and whose genes the cell graph has."""
     trained, genes = members[0], members[0].cell.genes
-    lacking = np.array([genes.find(gene) not in genes for gene in table.names])
-    unknown = table.total(lacking[table.targets]) > 0
+    unknown = table.total(genes.meant(table.names)[table.targets] < 0) > 0
     seen = np.isin(identities(table, trained), strains_of_runs(members))
     # The wild type is a strain for models that see its covariates.
     idle = (table.num_deletions == 0) & (not asked_of(trained))

@@ -348,7 +348,7 @@ def _units(strains: Strains, covariate: str) -> NDArray[np.float64]:
 def _genes(rules: KnockoutRules, model: Model, strains: Strains) -> NDArray[np.int64]:
     """Return the gene of the model that each name of the strains means, −1 where there is none."""
     vocabulary = Vocabulary(rules.genes).named_by(model_aliases(model))
-    found = vocabulary.indices([vocabulary.find(name) for name in strains.names])
+    found = vocabulary.meant(strains.names)
     changed = np.unique(strains.targets)
     if len(changed):
         known = f"{int((found[changed] >= 0).sum()):,} of {count(len(changed), 'changed gene')}"
