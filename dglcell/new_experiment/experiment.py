@@ -86,8 +86,9 @@ def with_reasons(content: Mapping[str, Any], reasons: Mapping[str, str]) -> str:
 
 
 def _comment(text: str, indent: str = "") -> str:
-    how = {"break_long_words": False, "break_on_hyphens": False}
-    return textwrap.fill(text, 120, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ", **how)
+    begin = f"{indent}# "
+    wrap = textwrap.TextWrapper(120, begin, begin, break_long_words=False, break_on_hyphens=False)
+    return wrap.fill(text)
 
 
 def _about_strains(config: Config, table: Strains, cell: CellGraph) -> list[str]:
