@@ -457,11 +457,12 @@ def _twice(changes: Changes) -> list[Issue]:
     import pandas as pd
 
     said, table = [], pd.DataFrame({"row": changes.row_of, "gene": changes.targets[1]})
-    for (row, _), same in table[table.duplicated(keep=False)].groupby(["row", "gene"]).groups.items():
+    for same in table[table.duplicated(keep=False)].groupby(["row", "gene"]).groups.values():
         written, left = ([of[i] for i in same] for of in (changes.written, changes.left))
         gene, also = changes.meant[written[0]], sorted({*written})
         how = f"changed twice, with activities {listing(of or '0' for of in left)}" if any(left) else "deleted twice"
-        said.append((f"gene '{gene}' is {how}" + (f" (written {listing(also)})" if also != [gene] else ""), row))
+        what = f"gene '{gene}' is {how}" + (f" (written {listing(also)})" if also != [gene] else "")
+        said.append((what, int(changes.row_of[same[0]])))
     do = "remove the row or the repeated gene; two alleles of one gene are one gene here"
     return changes.rows.issues(by_text(said), do)
 
