@@ -29,7 +29,7 @@ from dglcell.graph.cell_graph import CellGraph
 log = logging.getLogger("dglcell")
 
 SILENCE = 10.0
-"""Seconds after which a fit says that it goes on."""
+"""Seconds after which a fit says that it takes a while."""
 
 ALL_BASELINES: dict[str, Family] = {
     "training mean": simple.TRAINING_MEAN,
@@ -99,20 +99,14 @@ def best_of(family: Family, problem: Problem) -> Baseline:
 
 @contextmanager
 def _saying(what: str) -> Iterator[None]:
-    """Log how long a fit took, and every ten seconds that it goes on."""
-    began, done = time.perf_counter(), threading.Event()
-
-    def wait() -> None:
-        while not done.wait(SILENCE):
-            log.info("fitting %s: %.0f s so far", what, time.perf_counter() - began)
-
-    thread = threading.Thread(target=wait, daemon=True)
-    thread.start()
+    """Log how long a fit took, and while it lasts that it takes long."""
+    began, timer = time.perf_counter(), threading.Timer(SILENCE, log.info, ("fitting %s takes a while", what))
+    timer.daemon = True
+    timer.start()
     try:
         yield
     finally:
-        done.set()
-        thread.join()
+        timer.cancel()
     seconds = time.perf_counter() - began
     log.log(logging.INFO if seconds >= 1 else logging.DEBUG, "fitted %s in %.1f s", what, seconds)
 

@@ -176,12 +176,12 @@ def test_a_covariate_that_was_computed_keeps_the_baselines_of_deletions() -> Non
         np.testing.assert_array_equal(found[name].predict(validation), plain[name].predict(problem.validation))
 
 
-def test_a_long_fit_says_that_it_goes_on(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_long_fit_says_so(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(fit, "SILENCE", 0.01)
     with caplog.at_level("DEBUG", "dglcell"):
         fit_families(growth(60))
     said = "\n".join(caplog.messages)
-    assert re.search(r"^fitting 'boosted trees' to 60 strains: \d+ s so far$", said, re.MULTILINE)
+    assert "fitting 'boosted trees' to 60 strains takes a while\n" in said
     assert re.search(r"^fitted 'training mean' to 60 strains in \d+\.\d s$", said, re.MULTILINE)
 
 
