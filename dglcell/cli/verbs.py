@@ -10,6 +10,7 @@ import shlex
 import sys
 import textwrap
 from dataclasses import fields
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -293,10 +294,7 @@ def tune(options: argparse.Namespace) -> None:
     print(f"\ntrials   {best.with_name(TABLE)}\nbest     {best}\n\nTrain with `dglcell train {best}`.")
 
 
-def _phenotypes(text: str) -> tuple[str, str]:
-    return pair(text, "MODEL_PHENOTYPE=MEASURED_PHENOTYPE")
-
-
+_PAIR = partial(pair, form="MODEL_PHENOTYPE=MEASURED_PHENOTYPE")
 _PHENOTYPE = "with --on: compare phenotype A of the model with B of these strains (default: same names)"
 
 
@@ -304,7 +302,7 @@ _PHENOTYPE = "with --on: compare phenotype A of the model with B of these strain
     "evaluate",
     *RUN,
     argument("--on", type=Path, metavar="FILE", help="experiment whose strains to evaluate on"),
-    argument("--phenotype", type=_phenotypes, action="append", metavar="A=B", help=_PHENOTYPE),
+    argument("--phenotype", type=_PAIR, action="append", metavar="A=B", help=_PHENOTYPE),
     overrides("with --on: keys of that experiment"),
 )
 def evaluate(options: argparse.Namespace) -> None:

@@ -152,13 +152,6 @@ def draw_models(axes: Axes, rows: Sequence[ResultRow], phenotype: str) -> None:
     axes.spines["left"].set_visible(False)
 
 
-def draw_losses(axes: Axes, run: RunFiles) -> None:
-    """Draw the loss on the training and validation parts by epoch."""
-    curves = {name: run.curve(f"{name}/loss") for name in ("train", "validation")}
-    if draw_curves(axes, "Loss", run, curves, colors=(GREY, BLUE)):
-        axes.set_ylabel("loss [normalised units]")
-
-
 def draw_validation_score(axes: Axes, run: RunFiles, phenotypes: Sequence[str], kind: str) -> None:
     """Draw scores on the validation part by epoch, one curve a phenotype; baselines and ablations are dotted."""
     metric = HEADLINE[kind]
@@ -167,34 +160,32 @@ def draw_validation_score(axes: Axes, run: RunFiles, phenotypes: Sequence[str], 
     rows = [row for row in run.rows if row.is_baseline and row.part == "validation"]
     best = [best_row((row for row in rows if row.phenotype == p), metric) for p in curves]
     note = "dotted: best baseline or ablation" if any(best) else ""
-    if not draw_curves(axes, "Validation score", run, curves, note=note):
-        return
+    draw_curves(axes, "Validation score", SCORE_NAMES[kind], run, curves, note=note)
     for i, baseline in enumerate(best):
         if baseline is not None:
             axes.axhline(baseline.metrics[metric], color=SERIES[i % len(SERIES)], linewidth=1.2, linestyle=":")
-    axes.set_yscale("linear")
-    axes.set_ylabel(SCORE_NAMES[kind])
 
 
 def draw_curves(
     axes: Axes,
     title: str,
+    label: str,
     run: RunFiles,
     curves: Mapping[str, NDArray[np.float64]],
     *,
     note: str = "",
     colors: Sequence[str] = SERIES,
-) -> bool:
-    """Draw lines through the epochs that have a value, and one at the best epoch; return whether there is any value.
+) -> None:
+    """Draw lines through the epochs that have a value, and one at the best epoch.
 
-    Epochs have markers while they are few. The axis is logarithmic where values span much.
+    Epochs have markers while they are few. Losses have a logarithmic axis where they span much.
     """
     from matplotlib.ticker import MaxNLocator
 
     curves = {name: values for name, values in curves.items() if np.isfinite(values).any()}
     if not curves:
         draw_nothing(axes, title, "no value in any epoch" if run.history else "no training history")
-        return False
+        return
     best = f"orange: best epoch, {run.best_epoch}" if run.rows else ""  # which nothing says without results
     heading(axes, title, " · ".join(filter(None, [note, best])))
     for i, (name, values) in enumerate(curves.items()):
@@ -204,18 +195,17 @@ def draw_curves(
             color=colors[i % len(colors)], label=shorten(name, 30),
         )  # fmt: skip
     finite = np.concatenate([values[np.isfinite(values)] for values in curves.values()])
-    if finite.min() > 0 and finite.max() / finite.min() > 20:
+    if title == "Loss" and finite.min() > 0 and finite.max() / finite.min() > 20:
         axes.set_yscale("log")
     if run.rows:
         axes.axvline(run.best_epoch, color=ORANGE, linewidth=1.4, zorder=0)
     axes.margins(x=0.02)
     if len(run.history) == 1:
         axes.set_xlim(0.5, 1.5)
-    axes.set_xlabel("epoch")
+    axes.set(xlabel="epoch", ylabel=label)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     if len(curves) > 1:
         axes.legend()
-    return True
 
 
 MOST_PHENOTYPES = 3
@@ -253,7 +243,8 @@ def overview(run: RunFiles) -> bytes:
                 draw_nothing(left, "", "no test part")
                 draw_nothing(right, "", "")
         losses, scores = last.subplots(1, 2)
-        draw_losses(losses, run)
+        of_parts = {name: run.curve(f"{name}/loss") for name in ("train", "validation")}
+        draw_curves(losses, "Loss", "loss [normalised units]", run, of_parts, colors=(GREY, BLUE))
         draw_validation_score(scores, run, shown, run.kind(shown[0]) if shown else REGRESSION)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", pil_kwargs={"compress_level": 9})

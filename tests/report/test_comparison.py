@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -133,18 +132,6 @@ def test_predictions_of_different_strains_are_refused(make_run: MakeRun) -> None
     path.write_text("\n".join(path.read_text().splitlines()[:-1]) + "\n")
     with pytest.raises(CheckpointError, match="the runs of one have the same split, but not predictions of the same"):
         summary(read(one, two))
-
-
-def test_results_of_something_else_than_the_predictions_are_refused(
-    make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run, output = make_run("one", 0, 0.5), tmp_path / "comparison.html"
-    results = json.loads(run.results.read_text())
-    rows = [{**row, "part": "foreign"} for row in results["rows"]]
-    run.results.write_text(json.dumps({**results, "rows": rows}))
-    assert main(["report", str(run.path), str(make_run("two", 0, 0.5).path), "-o", str(output)]) == 2
-    assert "no row of the model for the test part of fitness" in capsys.readouterr().err
-    assert not output.exists()
 
 
 @pytest.fixture
