@@ -10,16 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from dglcell.errors import CheckpointError, DataError, DglcellError, aligned, count, printable
+from dglcell.errors import DataError, DglcellError, aligned, count, printable
 from dglcell.files.atomic import atomic_file
 from dglcell.files.owner import current_holder
-from dglcell.metrics import COLUMNS, ENSEMBLE_OF, HEADLINE, UNRANKED, ResultRow, best_row, rows_of
+from dglcell.metrics import COLUMNS, ENSEMBLE_OF, HEADLINE, UNRANKED, best_row
 from dglcell.report import UNDEFINED, format_value, number
 from dglcell.report.page import Grid, Line, ResultsTable, best_of, tested, write_page
-from dglcell.report.run_files import RunFiles, read_predictions, read_run, read_run_config
-from dglcell.runs import MEND, EpochLog, RunDirectory
+from dglcell.report.run_files import RunFiles, read_run, read_run_config
+from dglcell.runs import EpochLog, RunDirectory
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,9 +25,9 @@ if TYPE_CHECKING:
 UNSHOWN = ("seed", "experiment", "paths", "tracking", "resume", "plot", "plot_points")
 """These keys name, place or draw a run, but do not change its results."""
 
-EXPERIMENT, TOGETHER, BASELINE = "experiment", "mean of runs", "baseline"
+EXPERIMENT, BASELINE = "experiment", "baseline"
 GROUP = ["kind", "name", "model"]
-"""Runs of one of the three kinds above, of one name, are averaged; baselines know no seed."""
+"""Runs of one of the two kinds above, of one name, are averaged; baselines know no seed."""
 
 NUMBER = ["labels", "phenotype", "part", "metric"]
 """Each group has a number for each of these; ``labels`` is the kind of the phenotype's labels."""
@@ -38,8 +36,8 @@ NUMBER = ["labels", "phenotype", "part", "metric"]
 def summary(runs: Sequence[RunFiles]) -> pd.DataFrame:
     """Average the metrics of runs: a row for each group and number, with ``mean``, ``sd`` and the number of ``runs``.
 
-    Experiments come first, then the mean predictions of each experiment of which several runs share a split with a test
-    part, then the baselines, which have a group for each split. Means are NaN where any value is undefined.
+    Experiments come first, then the baselines, which have a group for each split. Means are NaN where any value is
+    undefined.
     """
     import pandas as pd
 
@@ -55,48 +53,15 @@ def summary(runs: Sequence[RunFiles]) -> pd.DataFrame:
             group = (BASELINE, row.model + split, "") if row.is_baseline else (EXPERIMENT, run.name, row.model)
             if row.is_ensemble:  # of each run with a weight of its own
                 group = EXPERIMENT, f"{run.name}, with a baseline", f"{ENSEMBLE_OF}baseline"
-            values += _values(group, row, 1)
-    for name in dict.fromkeys(run.name for run in runs):
-        own = [run for run in runs if run.name == name and run.rows]
-        if len(own) > len({_split(run) for run in own}) == 1:
-            model = next(row.model for row in own[0].rows if row.is_network)
-            for row in _together(name, own):
-                values += _values((TOGETHER, f"{name}, together", model), row, len(own))
-    table = pd.DataFrame(values, columns=[*GROUP, *NUMBER, "value", "runs"])
-    grouped = table.groupby([*GROUP, *NUMBER], sort=False)
-    found = grouped["value"].agg(mean=lambda of: of.mean(skipna=False), sd=lambda of: of.std(skipna=False))
-    order = [EXPERIMENT, TOGETHER, BASELINE]
-    return (
-        found.assign(runs=grouped["runs"].sum())
-        .reset_index()
-        .sort_values(GROUP[:2], key=lambda of: of.map(order.index) if of.name == "kind" else pd.factorize(of)[0])
-    )
+            of_row = (*group, row.kind, row.phenotype, row.part)
+            values += [(*of_row, metric, value) for metric, value in row.metrics.items()]
+    grouped = pd.DataFrame(values, columns=[*GROUP, *NUMBER, "value"]).groupby([*GROUP, *NUMBER], sort=False)["value"]
+    found = grouped.agg(mean=lambda of: of.mean(skipna=False), sd=lambda of: of.std(skipna=False), runs="size")
+    return found.reset_index().sort_values("kind", key=lambda of: of == BASELINE, kind="stable")
 
 
 def _split(run: RunFiles) -> str:
     return str(run.environment["hashes"]["split"])
-
-
-def _values(group: tuple[str, ...], row: ResultRow, runs: int) -> list[tuple[object, ...]]:
-    of_row = (*group, row.kind, row.phenotype, row.part)
-    return [(*of_row, metric, value, runs) for metric, value in row.metrics.items()]
-
-
-def _together(name: str, runs: Sequence[RunFiles]) -> Iterable[ResultRow]:
-    """Score the mean prediction of the network over runs on the same split."""
-    own = [row for row in runs[0].rows if row.is_network]
-    parts = dict.fromkeys(row.part for row in own)
-    tables = {part: [read_predictions(run.directory, part, of_network=True) for run in runs] for part in parts}
-    for phenotype, kind in {row.phenotype: row.kind for row in own}.items():
-        measured, predicted = {}, {}
-        for part, of_runs in tables.items():
-            found = [table[phenotype] for table in of_runs if phenotype in table]
-            labels = [each.measured for each in found]
-            if len(found) < len(runs) or not all(np.array_equal(one, labels[0], equal_nan=True) for one in labels):
-                what = f"the runs of {name} have the same split, but not predictions of the same strains"
-                raise CheckpointError(what, do=MEND)
-            measured[part], predicted[part] = labels[0], np.mean([each.predicted for each in found], axis=0)
-        yield from rows_of(own[0].model, phenotype, kind, predicted, measured)
 
 
 def comparison_tables(found: pd.DataFrame) -> list[ResultsTable]:
@@ -158,7 +123,7 @@ def warnings_of(runs: Sequence[RunFiles]) -> list[str]:
 
 
 NOTE = (
-    "Mean ± sample standard deviation over the runs of an experiment. “together” is the mean prediction of its runs. "
+    "Mean ± sample standard deviation over the runs of an experiment. "
     "* is the best of a column in its block. Baselines are grey, and fitted on the same split."
 )
 

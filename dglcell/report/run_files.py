@@ -67,7 +67,7 @@ RESULTS = {"checkpoint": str, "epoch": Whole, "epochs": Whole, "units": dict[str
 
 PARTS = ("test", "validation")
 AS_WRITTEN = "the file as `dglcell train` wrote it"
-MEASURED, PREDICTED, NETWORK = "measured_", "predicted_", "network_"
+MEASURED, PREDICTED = "measured_", "predicted_"
 """Names of columns of the predictions begin with these texts."""
 
 
@@ -251,17 +251,12 @@ def read_table(directory: RunDirectory, part: str) -> pd.DataFrame:
     return table
 
 
-def read_predictions(directory: RunDirectory, part: str, *, of_network: bool = False) -> dict[str, Predictions]:
-    """Return phenotype → predictions, from ``predictions_<part>.csv``.
-
-    Args:
-        of_network: those of the network, also where something else predicts.
-    """
+def read_predictions(directory: RunDirectory, part: str) -> dict[str, Predictions]:
+    """Return phenotype → predictions, from ``predictions_<part>.csv``."""
     table, found = read_table(directory, part), {}
     for name in (column.removeprefix(MEASURED) for column in map(str, table) if column.startswith(MEASURED)):
-        with_network = of_network and NETWORK + name in table
-        columns = table[[MEASURED + name, (NETWORK if with_network else PREDICTED) + name]]
         try:
+            columns = table[[MEASURED + name, PREDICTED + name]]
             found[name] = Predictions(*columns.replace("", "nan").to_numpy(dtype=float).T)
         except ValueError as error:
             raise damaged_file(directory.predictions(part), error) from error

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from dglcell.cli import main
-from dglcell.errors import CheckpointError, DataError
+from dglcell.errors import DataError
 from dglcell.report import UNDEFINED
 from dglcell.report.comparison import comparison_tables, differences, find_runs, format_runs, summary, warnings_of
-from dglcell.report.run_files import RunFiles, read_predictions, read_run
+from dglcell.report.run_files import RunFiles, read_run
 from dglcell.runs import RunDirectory
 from dglcell.training.evaluate import rows_as_json
 from tests.html_page import Page
@@ -43,21 +43,18 @@ def test_runs_of_an_experiment_are_averaged(make_run: MakeRun, tmp_path: Path) -
     assert test["two"][6].startswith("0.800")
     assert "±" not in test["two"][6]
     assert test["training mean"][4] == ""
-    assert test["one, together"][3:5] == ["hetero_cell", "2"]
     with open(output.with_suffix(".csv"), newline="") as file:
         rows = list(csv.DictReader(file))
     (row,) = (r for r in rows if (r["name"], r["part"], r["metric"]) == ("one", "test", "pearson"))
     assert (float(row["mean"]), float(row["sd"]), row["runs"]) == (pytest.approx(0.6), pytest.approx(sd), "2")
     (row,) = (r for r in rows if (r["name"], r["part"], r["metric"]) == ("two", "test", "pearson"))
     assert (row["sd"], row["kind"]) == ("", "experiment")
-    (row,) = (r for r in rows if (r["kind"], r["part"], r["metric"]) == ("mean of runs", "test", "pearson"))
-    assert (row["name"], row["runs"], row["sd"]) == ("one, together", "2", "")
     assert ["model.hidden", "8", "16"] in next(table for table in page.tables if table[0][0] == "key")
 
 
 def test_the_best_mean_of_each_block_is_marked(make_run: MakeRun) -> None:
     found = summary(read(make_run("one", 0, 1.0), make_run("one", 1, 1.0002), make_run("two", 0, 1.00005)))
-    (table,) = comparison_tables(found[found.kind != "mean of runs"])
+    (table,) = comparison_tables(found)
     column = table.columns.index("Pearson") - table.texts
     best = [line.labels[2] for line in table.rows if line.cells[column][1]]
     assert best == ["one", "one"]  # on test and on validation
@@ -79,7 +76,6 @@ def test_baselines_are_listed_once_for_each_split(make_run: MakeRun) -> None:
     assert "training mean" in names
     other = make_run("three", 0, 0.5, split="f" * 64)
     found = summary(read(one, other, make_run("three", 1, 0.5)))
-    assert "mean of runs" not in set(found.kind), "runs on different splits are not joined"
     names = found.name.unique().tolist()
     assert sum(name.startswith("training mean, split ") for name in names) == 2
     assert "training mean, split ffffffff" in names
@@ -102,36 +98,6 @@ def test_a_run_given_twice_is_refused(make_run: MakeRun, capsys: pytest.CaptureF
     run = make_run("one", 0, 0.5)
     assert main(["report", str(run.path), f"{run.path}/../seed-0"]) == 2
     assert "a run is given twice" in capsys.readouterr().err
-
-
-def shift(path: Path, by: Callable[[int], float]) -> None:
-    with open(path, newline="") as file:
-        header, *rows = csv.reader(file)
-    for number, row in enumerate(rows):
-        row[-1] = str(float(row[-1]) + by(number))
-    with open(path, "w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([header, *rows])
-
-
-def test_the_mean_of_all_runs_is_evaluated(make_run: MakeRun) -> None:
-    one, two = make_run("one", 0, 0.5), make_run("one", 1, 0.7)
-    for part in ("test", "validation"):
-        shift(two.predictions(part), lambda number: 0.01 * number)
-    found = summary(read(one, two, make_run("alone", 0, 0.5))).query("kind == 'mean of runs'")
-    assert {*zip(found.name, found.model, found.runs, strict=True)} == {("one, together", "hetero_cell", 2)}
-    tables = [read_predictions(run, "test", of_network=True)["fitness"] for run in (one, two)]
-    mean = (tables[0].predicted + tables[1].predicted) / 2
-    of_test = found[found.part == "test"].set_index("metric")["mean"]
-    assert of_test["mse"] == pytest.approx(np.square(mean - tables[0].measured).mean())
-    assert of_test["pearson"] == pytest.approx(np.corrcoef(mean, tables[0].measured)[0, 1])
-
-
-def test_predictions_of_different_strains_are_refused(make_run: MakeRun) -> None:
-    one, two = make_run("one", 0, 0.5), make_run("one", 1, 0.5)
-    path = two.predictions("test")
-    path.write_text("\n".join(path.read_text().splitlines()[:-1]) + "\n")
-    with pytest.raises(CheckpointError, match="the runs of one have the same split, but not predictions of the same"):
-        summary(read(one, two))
 
 
 @pytest.fixture
