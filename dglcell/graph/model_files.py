@@ -186,6 +186,9 @@ def _import_cobra() -> None:
         log.warning("cobra's folder for its cache cannot be made, and is not needed: %s", error)
         with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, XDG_CACHE_HOME=folder):
             import cobra.io  # noqa: F401
+    from cobra.core.gene import GPRWalker
+
+    GPRWalker.visit_BoolOp = GPRWalker.generic_visit  # cobra would visit operands at depth n 2ⁿ times
 
 
 @contextmanager
@@ -220,8 +223,6 @@ BARRED = re.compile(
 
 BAR = "__DGLCELL_BAR__"
 
-MOST_NESTED = 16  # different operators inside each other in a gene rule; published models have three
-
 _ALWAYS = ast.Constant(True)
 
 
@@ -232,17 +233,13 @@ def is_no_gene(name: str) -> bool:
 
 @contextmanager
 def whole_rules() -> Iterator[None]:
-    """Let cobra keep bars in names, keep on reading after a faulty rule, and visit every operand of a rule once.
+    """Let cobra keep bars in names, and keep on reading after a faulty rule.
 
     A rule that cannot be read becomes an empty one whose ``fault`` is its text.
     """
-    from cobra.core.gene import GPR, GPRWalker
+    from cobra.core.gene import GPR
 
     read = GPR.from_string
-
-    def visit_once(self: GPRWalker, node: ast.BoolOp) -> None:
-        for operand in node.values:
-            self.visit(operand)
 
     def read_whole(cls: type[GPR], text: object) -> GPR:
         written = str(text or "").replace("()", "").strip()
@@ -257,8 +254,7 @@ def whole_rules() -> Iterator[None]:
             rule.fault = written
         return rule
 
-    read_once = mock.patch.object(GPRWalker, "visit_BoolOp", visit_once)
-    with read_once, mock.patch.object(GPR, "from_string", classmethod(read_whole)):
+    with mock.patch.object(GPR, "from_string", classmethod(read_whole)):
         yield
 
 
@@ -285,11 +281,6 @@ def mend_rules(model: Model, where: str, *, keep: bool = False) -> list[str]:
             reaction.gpr = rule
     for name in found:
         model.genes.remove(name)
-    deep = [reaction.id for reaction in model.reactions if _depth(reaction.gpr.body) > MOST_NESTED]
-    if deep:
-        what, got = f"metabolic model '{where}': {len(deep):,} gene rules are nested too deep", listing(deep, limit=3)
-        expected = f"at most {MOST_NESTED} operators inside each other"
-        raise GraphError(what, got=f"reactions {got}", expected=expected)
     torn = [gene.id for gene in model.genes if "|" in gene.id and not gene.reactions]
     if torn:
         what = f"metabolic model '{where}': {len(torn):,} names of genes have a '|', which means 'or' in gene rules"
@@ -315,14 +306,6 @@ def _joined(node: ast.expr, no_genes: frozenset[str]) -> ast.expr:
     elif _ALWAYS in operands:
         return _ALWAYS
     return operands[0] if len(operands) == 1 else ast.BoolOp(node.op, operands)
-
-
-def _depth(body: ast.AST | None) -> int:
-    depth, level = 0, [] if body is None else [body]
-    while level := [node for node in level if isinstance(node, ast.BoolOp)]:
-        depth += 1
-        level = [operand for node in level for operand in node.values]
-    return depth
 
 
 # Names that metabolic models and the catalogue have for genes.
