@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,57 +28,18 @@ from dglcell.report.run_files import read_run
 from dglcell.runs import RunDirectory
 from dglcell.training.checkpoint import load_trained
 
-PARTS = '''\
-from dataclasses import dataclass
-
-import torch
+PAGE = (Path(__file__).parents[1] / "docs/extend/own.md").read_text()
+OF_PAGE = "\n".join(re.search(f"```python\n# {name}.py\n(.*?)```", PAGE, re.S)[1] for name in ("my_model", "my_conv"))  # type: ignore[index]
+PARTS = (
+    OF_PAGE
+    + '''\
+from pathlib import Path
 
 from dglcell.data.sources import Source, SourceOptions
 from dglcell.data.strains import Strains
-from dglcell.losses.config import LossConfig
-from dglcell.losses.loss import Loss, LossTerms
-from dglcell.models.config import ModelConfig
 from dglcell.models.cell_model import HeteroCell
-from dglcell.models.model import Prediction, StrainModel
-from dglcell.nn.config import ConvOptions
-from dglcell.nn.convolutions import Convolution
 
 LIMIT = 3
-
-
-class Additive(StrainModel):
-    """The sum of the deleted genes' effects."""
-
-    @dataclass
-    class Config(ModelConfig):
-        scale: float = 1.0
-
-        def needs_relations(self) -> bool:
-            return False
-
-    def __init__(self, cell, config, outputs, features=None):
-        super().__init__()
-        self.cell, self.config = cell, config
-        self.effects = torch.nn.Parameter(config.scale * torch.randn(cell.num_nodes["gene"], outputs))
-
-    def forward(self, genotypes):
-        genes_BK, present_BK = genotypes.padded()
-        return Prediction((self.effects[genes_BK] * present_BK.unsqueeze(-1)).sum(1))
-
-
-class Absolute(Loss):
-    """The mean absolute error."""
-
-    @dataclass
-    class Config(LossConfig):
-        weight: float = 1.0
-
-    def __init__(self, config, epochs):
-        super().__init__()
-        self.config = config
-
-    def forward(self, prediction, target_BT, epoch):
-        return LossTerms(self.config.weight * (prediction.phenotypes - target_BT).abs().nanmean())
 
 
 class Lines(Source):
@@ -92,31 +54,11 @@ class Lines(Source):
         return Strains.from_names(strains, phenotypes={"length": [len("".join(s)) for s in strains]})
 
     def files(self, raw):
-        from pathlib import Path
-
         return [Path(self.config.path)]
 
 
 class Wider(HeteroCell):
     """The package's own model under another name."""
-
-
-class Plain(Convolution):
-    """The mean of the neighbours."""
-
-    @dataclass
-    class Config(ConvOptions):
-        factor: float = 1.0
-
-    def __init__(self, relation, width, config):
-        super().__init__(relation)
-        self.factor, self.linear = config.factor, torch.nn.Linear(width, width)
-
-    def receive(self, perturbed, source, destination):
-        return perturbed.aggregate(self.relation, source, "mean")
-
-    def update(self, x, received):
-        return x + self.factor * self.linear(received)
 
 
 class NoUpdate(Convolution):
@@ -140,6 +82,7 @@ class NoDefault(StrainModel):
 
     def forward(self, genotypes): ...
 '''
+)
 
 
 @pytest.fixture
@@ -173,7 +116,7 @@ def test_classes_have_the_configurations_that_are_read_without_them() -> None:
         ("model={name: 'my_parts:Additive', scales: 2}", "unknown key `model.scales`\n.*\n.*`model.scale`"),
         ("model.conv=my_parts:Additive", "cannot be used\n.*Additive.*\n.*dglcell.nn.convolutions.Convolution"),
         ("model.conv=my_parts:NoUpdate", "`model.conv: my_parts:NoUpdate` lacks the method `update`"),
-        ("model={conv: 'my_parts:Plain', conv_options: {factors: 2}}", "unknown key `model.conv_options.factors`"),
+        ("model={conv: 'my_parts:Gated', conv_options: {gates: 2}}", "unknown key `model.conv_options.gates`"),
         ("model.conv_options={factor: 2}", "`model.conv_options` is for a MODULE:CLASS of your own\n.*conv: gin"),
         (
             "model.conv=sagee",
@@ -200,11 +143,11 @@ def test_models_of_the_package_are_derived_from_with_their_keys(folder: Path) ->
 
 @pytest.mark.parametrize("model", ["hetero_cell", "set_operator"])
 def test_convolutions_pass_messages_in_every_model(folder: Path, model: str) -> None:
-    of_model = f"{{name: {model}, hidden: 8, conv: 'my_parts:Plain', conv_options: {{factor: 2}}}}"
+    of_model = f"{{name: {model}, hidden: 8, conv: 'my_parts:Gated', conv_options: {{gate: 2}}}}"
     Path("experiment.yaml").write_text(f"cell: {{model: textbook, derived: [isoenzyme]}}\nmodel: {of_model}\n")
     config = load_config("experiment.yaml")
     made = make_model(config.model, ResidentCell.of(build_cell(config.cell)), outputs=1)
-    assert {module.factor for module in made.modules() if type(module).__name__ == "Plain"} == {2.0}
+    assert {float(one.gate.bias[0]) for one in made.modules() if type(one).__name__ == "Gated"} == {2.0}
     assert made(GenotypeBatch.from_lists([[0, 1], [2]])).phenotypes.isfinite().all()
 
 
