@@ -147,7 +147,7 @@ def test_convolutions_pass_messages_in_every_model(folder: Path, model: str) -> 
     Path("experiment.yaml").write_text(f"cell: {{model: textbook, derived: [isoenzyme]}}\nmodel: {of_model}\n")
     config = load_config("experiment.yaml")
     made = make_model(config.model, ResidentCell.of(build_cell(config.cell)), outputs=1)
-    assert {float(one.gate.bias[0]) for one in made.modules() if type(one).__name__ == "Gated"} == {2.0}
+    assert {module.start for module in made.modules() if type(module).__name__ == "Gated"} == {2.0}
     assert made(GenotypeBatch.from_lists([[0, 1], [2]])).phenotypes.isfinite().all()
 
 
