@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -141,23 +142,21 @@ def test_a_random_split_parts_activities_and_media_of_one_gene() -> None:
 def test_a_covariate_split_keeps_media_apart() -> None:
     medium = ["a", "b", "c", "d", "e"] * 12
     strains = Strains.from_names([["x"]] * 60, phenotypes={"y": np.arange(60)}, covariates={"medium": medium})
-    config = SplitConfig(kind="covariate", covariate="medium", fractions=[0.6, 0.2, 0.2])
-    split = make_split(config, strains, "0" * 64)
-    media = [{medium[row] for row in split.indices(part)} for part in ("train", "validation", "test")]
+
+    def divided(covariate: str = "medium", **options: Any) -> list[list[str]]:
+        split = make_split(SplitConfig(kind="covariate", covariate=covariate, **options), strains, "0" * 64)
+        return [[medium[row] for row in split.indices(part)] for part in ("train", "validation", "test")]
+
+    media = [set(of) for of in divided(fractions=[0.6, 0.2, 0.2])]
     assert [len(found) for found in media] == [3, 1, 1]
     assert set.union(*media) == set("abcde")
-    folds = [SplitConfig(kind="covariate", covariate="medium", folds=5, fold=fold) for fold in range(5)]
-    tested = [{medium[row] for row in make_split(fold, strains, "0" * 64).indices("test")} for fold in folds]
-    assert sorted(map(min, tested)) == list("abcde")
-    assert all(len(values) == 1 for values in tested)
-    config = SplitConfig(kind="covariate", covariate="medium", test_values=["b"], fractions=[0.6, 0.2, 0.2])
-    split = make_split(config, strains, "0" * 64)
-    assert {medium[row] for row in split.indices("test")} == {"b"}
-    assert split.counts == {"train": 36, "validation": 12, "test": 12, "unused": 0}
+    assert sorted(sorted({*divided(folds=5, fold=fold)[2]}) for fold in range(5)) == [[value] for value in "abcde"]
+    train, validation, test = divided(test_values=["b"], fractions=[0.6, 0.2, 0.2])
+    assert (set(test), len(test), len(validation), len(train)) == ({"b"}, 12, 12, 36)
     with pytest.raises(DataError, match=r"`split.test_values`: no strain has the medium 'f'"):
-        make_split(SplitConfig(kind="covariate", covariate="medium", test_values=["f"]), strains, "0" * 64)
+        divided(test_values=["f"])
     with pytest.raises(DataError, match="the split needs a covariate 'dose'"):
-        make_split(SplitConfig(kind="covariate", covariate="dose"), strains, "0" * 64)
+        divided("dose")
 
 
 def test_test_strains_can_have_a_new_gene_in_a_new_medium() -> None:

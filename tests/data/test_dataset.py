@@ -65,7 +65,6 @@ def test_in_evaluation_the_order_is_kept() -> None:
 
 def test_the_order_depends_on_seed_and_epoch_alone() -> None:
     first = ranks(40, 7, 1, shuffle=True, seed=3, epoch=2)
-    assert first == ranks(40, 7, 1, shuffle=True, seed=3, epoch=2)
     assert first != ranks(40, 7, 1, shuffle=True, seed=3, epoch=3)
     assert first != ranks(40, 7, 1, shuffle=True, seed=4, epoch=2)
     torch.manual_seed(99)
@@ -82,17 +81,11 @@ def test_a_batch_of_two_ranks_together_is_a_batch_of_one() -> None:
 # The resident data set: strains of a table on the genes of a cell graph.
 
 
-def strains_of(dataset: Strains, vocabulary: Vocabulary) -> list[list[str]]:
-    """Return names of the deleted genes of every strain, in order."""
-    genes, offsets = dataset.targets.tolist(), dataset.offsets.tolist()
-    return [[vocabulary.names[g] for g in genes[a:b]] for a, b in itertools.pairwise(offsets)]
-
-
 def test_genes_are_mapped_by_name_and_keep_their_order() -> None:
     table = random_table(50, 20, columns=True)
     vocabulary = Vocabulary.of([*table.names, "AAA", "ZZZ", "Y00000x"])
     dataset = strains_of_cell(table, vocabulary, ["fitness"])
-    assert strains_of(dataset, vocabulary) == table.genotypes
+    assert dataset.numpy().genotypes == table.genotypes
     assert dataset.labels[:, 0].tolist() == table.phenotypes["fitness"].tolist()
     assert dataset.units == {"fitness": "1/h"}
     assert dataset.max_deletions == 4
@@ -108,7 +101,7 @@ def test_strains_with_unknown_genes_are_refused_or_dropped(caplog: pytest.LogCap
     assert "2 unknown (X, Y)" in str(error.value)
     assert "`data.unknown_genes: drop`" in str(error.value)
     dataset = strains_of_cell(table, vocabulary, unknown="drop")
-    assert strains_of(dataset, vocabulary) == [["A", "B"], ["B"], ["A"]]
+    assert dataset.numpy().genotypes == [["A", "B"], ["B"], ["A"]]
     assert dataset.labels[:, 0].tolist() == [0, 1, 3]
     assert dataset.rows.tolist() == [0, 1, 3]
     assert "2 strains left out: the cell graph lacks 2 genes" in caplog.text

@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, NamedTuple
@@ -92,6 +92,9 @@ class Solution(NamedTuple):
     value: float  #: optimal objective; 0 if infeasible, NaN if the solver gave up
     fluxes: NDArray[np.float64] | None = None  #: [reactions] an optimal flux vector, where there is one
     timed_out: bool = False  #: the time limit was reached
+
+
+Solutions = Generator[Solution, None, None]
 
 
 class FluxSolver:
@@ -268,32 +271,26 @@ def _solve_in_worker(strains: Sequence[Bounds]) -> bytes:
     return zlib.compress(pickle.dumps([_solver.solve(bounds) for bounds in strains]))
 
 
-def solve_all(
-    solver: FluxSolver, strains: Sequence[Bounds], *, processes: int, take: Callable[[Solution], None]
-) -> None:
+def solve_all(solver: FluxSolver, strains: Sequence[Bounds], *, processes: int) -> Solutions:
     """Solve the linear programs of strains in order, in several processes where that is worth starting them.
 
     Args:
-        solver: in this process; the others build theirs from its problem.
+        solver: in this process; the others build theirs from its problem, and end when the generator is closed.
         strains: what each changes.
         processes: how many; 0 for as many as there are CPUs.
-        take: called with every solution.
     """
     processes = processes or cpu_count()
     probe = PROBE if processes > 1 else len(strains)
     begin = time.perf_counter()
-    for one in strains[:probe]:
-        take(solver.solve(one))
+    yield from map(solver.solve, strains[:probe])
     rest = strains[probe:]
     if rest and (time.perf_counter() - begin) / probe * len(rest) >= WORTHWHILE_SECONDS:
-        return _solve_in_processes(solver.problem, rest, processes, take)
-    for one in rest:
-        take(solver.solve(one))
+        yield from _solve_in_processes(solver.problem, rest, processes)
+    else:
+        yield from map(solver.solve, rest)
 
 
-def _solve_in_processes(
-    problem: FluxProblem, strains: Sequence[Bounds], processes: int, take: Callable[[Solution], None]
-) -> None:
+def _solve_in_processes(problem: FluxProblem, strains: Sequence[Bounds], processes: int) -> Solutions:
     with signals_blocked(OF_A_JOB):
         # The pool needs the tracker. Python 3.11 unblocks SIGINT and SIGTERM when it starts it: so before any worker.
         resource_tracker.ensure_running()
@@ -304,8 +301,7 @@ def _solve_in_processes(
             parts = (strains[start : start + CHUNK] for start in range(0, len(strains), CHUNK))
             futures = [pool.submit(_solve_in_worker, part) for part in parts]  # the first starts all workers
         while futures:  # which hold what is solved
-            for solution in pickle.loads(zlib.decompress(futures.pop(0).result())):
-                take(solution)
+            yield from pickle.loads(zlib.decompress(futures.pop(0).result()))
     except BrokenProcessPool as error:
         what = "flux balance analysis: a process that solves linear programs has ended before its time"
         do = "look whether memory ran out; with fewer processes it takes less (`data.source.insilico.processes`, "

@@ -19,16 +19,16 @@ from __future__ import annotations
 import ast
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import track
 
 from dglcell.data.columns import COVARIATE, MEDIUM, Column
 from dglcell.data.sources.config import FbaConfig, Simulator, Work
@@ -44,17 +44,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dglcell")
 
+Item = TypeVar("Item")
 
-@contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """Show a bar on a terminal, and log a line elsewhere; yield what to call after each of ``total`` steps."""
+
+def tracked(items: Iterable[Item], what: str, total: int) -> Iterable[Item]:
+    """Return items as they come, with a bar on a terminal, and a line of the log elsewhere."""
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    if not console.is_terminal:
-        log.info("%s: %s", what, f"{total:,}")
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
-        task = bars.add_task(what, total=total)
-        yield lambda: bars.advance(task)
+    if console.is_terminal:
+        return track(items, what, total, console=console, transient=True)
+    log.info("%s: %s", what, f"{total:,}")
+    return items
 
 
 @dataclass(frozen=True)
@@ -167,10 +166,8 @@ class Growth:
         """
         reactions = sorted({j for rule in rules for j in self.rules.reactions[rule].tolist()} - self._limited)
         if reactions:
-            with progress("reactions whose capacity is computed", len(reactions)) as advance:
-                for j in reactions:
-                    self._capacities[:, j] = self._solver.capacity(j)
-                    advance()
+            for j in tracked(reactions, "reactions whose capacity is computed", len(reactions)):
+                self._capacities[:, j] = self._solver.capacity(j)
             self._limited.update(reactions)
             self._needs_CR[WILD_TYPE] = self._needs(self._wild)
         return [j for j in reactions if np.isnan(self._capacities[:, j]).any()]
@@ -194,8 +191,7 @@ class Growth:
         self.counts["subset_optimum"] += len(numbers) - len(lost)
         self.counts["same_blocked_reactions"] += len(lost) - len(fresh)
         if fresh:
-            with progress(f"linear programs {what}", len(fresh)) as advance:
-                self._add(fresh, advance)
+            self._add(fresh, what)
         numbers[numbers < 0] = [self._known[one] for one in lost]
         return numbers
 
@@ -209,17 +205,14 @@ class Growth:
             found = np.where((found < 0) & holds, parents, found)
         return found
 
-    def _add(self, fresh: list[Lost], advance: Callable[[], None]) -> None:
+    def _add(self, fresh: list[Lost], what: str) -> None:
         values, needs = [], []
-
-        def take(solution: Solution) -> None:
-            values.append(solution.value)
-            needs.append(self._needs(solution))
-            self.counts["time_outs"] += solution.timed_out
-            self.counts["failures"] += bool(np.isnan(solution.value)) and not solution.timed_out
-            advance()
-
-        solve_all(self._solver, [*map(self._bounds, fresh)], processes=self._processes, take=take)
+        with closing(solve_all(self._solver, [*map(self._bounds, fresh)], processes=self._processes)) as solved:
+            for solution in tracked(solved, f"linear programs {what}", len(fresh)):
+                values.append(solution.value)
+                needs.append(self._needs(solution))
+                self.counts["time_outs"] += solution.timed_out
+                self.counts["failures"] += bool(np.isnan(solution.value)) and not solution.timed_out
         self.counts["linear_programs"] += len(values)
         self._known.update(zip(fresh, range(len(self.values), len(self.values) + len(fresh)), strict=True))
         self.values = np.concatenate([self.values, values])

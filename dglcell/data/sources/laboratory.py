@@ -326,13 +326,12 @@ def check_choices(name: str, config: LaboratoryConfig, key: str = "data.source.l
     """Check the choices in the section ``key`` against the screen they are for."""
     check_values(config, key)
     screen = LABORATORIES[name]
-    reader, states = screen.reader, {column for table in screen.tables.values() for column in table.states}
-    is_csv = isinstance(reader, CsvScreen)
-    has_kinds = reader.count == KIND if isinstance(reader, CsvScreen) else KIND in states
-    wrong = {"deletions_only": is_csv and config.deletions_only, "kind": not has_kinds and config.kind is not None}
-    for option in (option for option, is_wrong in wrong.items() if is_wrong):
+    csv = screen.reader if isinstance(screen.reader, CsvScreen) else None
+    states = {column for table in screen.tables.values() for column in table.states}
+    says = {"deletions_only": csv is None, "kind": KIND in states if csv is None else csv.count == KIND}
+    for option in (option for option, does in says.items() if getattr(config, option) and not does):
         what = f"`{key}.{option}` does not apply to '{name}': its file does not say"
         raise ConfigError(what, got=getattr(config, option), do="remove the key")
-    if not is_csv and (unknown := {*config.where} - states):
+    if csv is None and (unknown := {*config.where} - states):
         what, there = f"`{key}.where` does not apply to '{name}' with these columns", f"among {listing(sorted(states))}"
         raise ConfigError(what, got=listing(sorted(unknown)), expected=there, do="remove the column")

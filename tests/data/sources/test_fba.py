@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +19,7 @@ import pytest
 from cobra.io import load_model
 
 from dglcell.data.sources import fba
-from dglcell.data.sources.fba import Bounds, FluxProblem, FluxSolver, Solution, solve_all
+from dglcell.data.sources.fba import Bounds, FluxProblem, FluxSolver, solve_all
 from dglcell.data.sources.growth import Growth, KnockoutRules
 from dglcell.errors import DataError
 from tests.integration.processes import PATIENCE, ended, is_running
@@ -144,31 +146,23 @@ def strains(problem: FluxProblem, monkeypatch: pytest.MonkeyPatch) -> list[Bound
 
 
 def test_an_error_ends_the_other_processes(problem: FluxProblem, strains: list[Bounds]) -> None:
-    solved: list[Solution] = []
-
-    def take(solution: Solution) -> None:
-        solved.append(solution)
-        if len(solved) == 10:
-            assert len(multiprocessing.active_children()) == 2
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        solve_all(FluxSolver(problem), strains, processes=2, take=take)
+    solver = FluxSolver(problem)
+    with pytest.raises(ZeroDivisionError), closing(solve_all(solver, strains, processes=2)) as solved:
+        assert len([*itertools.islice(solved, 10)]) == 10
+        assert len(multiprocessing.active_children()) == 2
+        raise ZeroDivisionError
     assert not multiprocessing.active_children()
 
 
 def test_a_process_that_dies_is_an_error(problem: FluxProblem, strains: list[Bounds]) -> None:
-    solved: list[Solution] = []
-
-    def take(solution: Solution) -> None:
-        solved.append(solution)
-        if len(solved) == 10:
-            pid = multiprocessing.active_children()[0].pid
-            assert pid is not None
-            os.kill(pid, signal.SIGKILL)
-
+    solved = solve_all(FluxSolver(problem), strains, processes=2)
+    assert len([*itertools.islice(solved, 10)]) == 10
+    pid = multiprocessing.active_children()[0].pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
     with pytest.raises(DataError, match=r"has ended before its time\n  do: .*`data.source.insilico.processes`"):
-        solve_all(FluxSolver(problem), strains, processes=2, take=take)
+        for _ in solved:
+            pass
     assert not multiprocessing.active_children()
 
 
