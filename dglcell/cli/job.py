@@ -33,15 +33,13 @@ class Job(NamedTuple):
 
 def make_job(options: argparse.Namespace, file: Path) -> Job:
     """Read an experiment and check every member of its array."""
-    from dglcell.cluster import job_name, render, seeds_of, with_limits
+    from dglcell.cluster import job_name, members_of, render, seeds_of, with_limits
     from dglcell.config.read import load_config
 
     seeds = seeds_of(options.seeds) if options.seeds else []
     if options.split_seeds and not seeds:
         raise ConfigError("`--split-seeds` needs seeds", do="give `--seeds`, e.g. --seeds 0-4")
-    keys = ("seed", "split.seed") if options.split_seeds else ("seed",)
-    members = [[f"{key}={seed}" for key in keys] for seed in seeds] or [[]]
-    overrides = options.overrides
+    members, overrides = members_of(seeds, options.split_seeds), options.overrides
     config = load_config(file, overrides)
     runs = [(load_config(file, [*overrides, *member]) if member else config).run_directory for member in members]
     name = job_name(config, seeds or [config.seed])

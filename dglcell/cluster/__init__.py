@@ -36,6 +36,12 @@ def seeds_of(text: str) -> list[int]:
     return seeds
 
 
+def members_of(seeds: Sequence[int], split_seeds: bool) -> list[list[str]]:
+    """Return the overrides of every member of a job array; without seeds there is one, which has none."""
+    keys = ("seed", "split.seed") if split_seeds else ("seed",)
+    return [[f"{key}={seed}" for key in keys] for seed in seeds] or [[]]
+
+
 def render(config: Config, file: Path, overrides: Sequence[str] = (), members: Sequence[Sequence[str]] = ((),)) -> str:
     """Return a script for ``sbatch``, which runs one task per device and starts them with one ``srun``.
 

@@ -6,7 +6,7 @@ import functools
 import shlex
 from pathlib import Path
 
-from dglcell.cluster import Sweep, render
+from dglcell.cluster import members_of, render
 from dglcell.config.experiment import Config
 from dglcell.config.published import needs
 from dglcell.config.read import load_config, read_yaml, to_yaml
@@ -148,7 +148,7 @@ def as_job(config: Config, file: Path, record: Record) -> str:
     listed = ",".join(map(str, seeds))
     options = [*(["--seeds", listed] if seeds else []), *(["--split-seeds"] if splits else [])]
     command = block("sh", " ".join(["dglcell job submit", str(file), *options]))
-    script = block("{unsearched} bash", render(config, file, (), Sweep(seeds, (), splits)))
+    script = block("{unsearched} bash", render(config, file, (), members_of(seeds, splits)))
     return f"As a job of SLURM:\n\n{command}\n{folded('The script that this submits', script)}"
 
 
