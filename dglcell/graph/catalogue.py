@@ -45,9 +45,8 @@ class NetworkConfig:
     min_weight: float | None = None  # smallest weight of a row that is kept; null: all, and for channels those above 0
     directed: bool | None = None  # the first column acts on the second one; null: false
     strip_prefix: str = ""  # prefix to remove from every name, e.g. "4932." for STRING
-    unknown: Unknown | None = (
-        None  # rows with names that are no genes of the cell: refuse | drop; null: as `cell.unknown`
-    )
+    #: rows with names that are no genes of the cell: refuse | drop; null: as `cell.unknown`
+    unknown: Unknown | None = None
     sha256: Hash | None = None  # expected hash of the file
 
     def validate(self, key: str) -> None:
