@@ -40,11 +40,17 @@ def write_raw_folder(folder: Path, genes: Sequence[str] = GENES) -> Path:
             ["orf_a", "orf_b", *STRING_CHANNELS], ([*pair, *"123456"] for pair in both)
         ),
         "sgd_physical": sgd_interactions(genes),
-        "sgd_regulatory": sgd_regulation(genes),
+        "sgd_regulatory": [  # one regulator is a protein complex
+            *(f"{name_of(a, genes)}\t{a}\t{name_of(b, genes)}\t{b}\tchromatin\tTF\ttranscription" for a, b in both),
+            f"SBF complex\tCPX-1016\t\t{genes[0]}\tmicroarray evidence\tcomplex\ttranscription",
+        ],
         "tflink": tflink(genes),
         "yeastract": _table(["tf", "target"], both),
         "cyc2008_complexes": cyc2008(genes),
-        "go_slim_sgd": go_slim(genes),
+        "go_slim_sgd": (
+            f"{gene}\t{name_of(gene, genes)}\tS{i:09}\tC\tterm {i // 3}\tGO:{i // 3:07}\tORF"
+            for i, gene in enumerate(genes)
+        ),
         "kuzmin2018_interactions": _table(["gene_a", "gene_b"], both),
         "ecoli_k12_neighbours": _table(["gene_a", "gene_b", "places"], ([*pair, "1"] for pair in both)),
         "ecoli_k12_families": _table(["gene", "family"], ([gene, str(i // 3)] for i, gene in enumerate(genes))),
@@ -141,16 +147,6 @@ def sgd_interactions(genes: Sequence[str]) -> Iterator[str]:
         yield "\t".join([*names, "Synthetic Lethality", "genetic interactions", "BioGRID", "manually curated", *end])
 
 
-def sgd_regulation(genes: Sequence[str]) -> Iterator[str]:
-    """Regulator and target, one regulator a protein complex."""
-    for a, b in pairs(genes):
-        yield (
-            f"{standard_name(a, genes)}\t{a}\t{standard_name(b, genes)}\t{b}\tchromatin immunoprecipitation evidence\t"
-            "transcription factor\ttranscription\tpositive\t\tS288C\tPMID:1"
-        )
-    yield f"SBF complex\tCPX-1016\t\t{genes[0]}\tmicroarray evidence\tcomplex\ttranscription\t\t\tS288C\tPMID:2"
-
-
 def tflink(genes: Sequence[str]) -> Iterator[str]:
     """Gene names: standard ones where there are any; one name of two genes, one of none."""
     yield (
@@ -170,12 +166,6 @@ def cyc2008(genes: Sequence[str]) -> Iterator[str]:
     for i, gene in enumerate(genes):
         first = '\t10727015\t"Affinity Capture-Western,Affinity Capture-MS"\tGO:0030008\tTRAPP complex\t1'
         yield f"{gene}\t{name_of(gene, genes)}\tcomplex {i // 3}" + ("" if i % 3 else first)
-
-
-def go_slim(genes: Sequence[str]) -> Iterator[str]:
-    """Terms that three genes each have."""
-    for i, gene in enumerate(genes):
-        yield f"{gene}\t{name_of(gene, genes)}\tS{i:09}\tC\tterm {i // 3}\tGO:{i // 3:07}\tORF"
 
 
 def write_model(path: Path, genes: Sequence[str]) -> None:
