@@ -21,6 +21,7 @@ from dglcell.graph.schema import GENE, Relation
 from dglcell.models.cell_model import HeteroCell
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.terms.scores import Genes, Graph
+from dglcell.models.terms.term import Seen
 from dglcell.nn.blocks import AttentionPooling
 from dglcell.nn.convolutions import GINConv, SAGEConv
 from dglcell.nn.hetero_layer import HeteroLayer, RelationConv
@@ -287,9 +288,9 @@ class PygCell(Method):
         global_part: Tensor = self.head(difference * weights.cell.num_nodes[GENE])
         if not isinstance(self.genes, Genes):
             return global_part
-        genes_BK, present_BK = genotypes.padded()
-        local_part = self.genes.score(wild_type.flatten(0, -2)[genes_BK], genes_BK, present_BK)
-        return weights.combine([global_part, local_part])
+        x_BKH = wild_type.flatten(0, -2)[genotypes.padded()[0]]
+        seen = Seen(weights.cell, genotypes, {}, {}, x_BKH, torch.zeros_like)  # of which the term reads strains and x
+        return weights.combine([global_part, self.genes(seen)])
 
     def _encode(self, layout: Layout) -> Tensor:
         x = layout.spread(self.weights.encoder.inputs(GENE))
