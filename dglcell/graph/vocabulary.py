@@ -104,7 +104,7 @@ class Vocabulary:
         """Return the index of ``name``; a ``GraphError`` suggests close names."""
         if name not in self._index:
             what, expected = f"unknown name '{name}'{self.suggestion(name)}", f"one of the {len(self):,} names of"
-            do = "use systematic names as printed by `dglcell graph describe --names`"
+            do = "use systematic names, as `dglcell.load_cell(…).genes.names` lists them in Python"
             raise GraphError(what, expected=f"{expected} the vocabulary", do=do)
         return self._index[name]
 

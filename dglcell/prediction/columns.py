@@ -220,7 +220,7 @@ class GenotypeColumns:
         issues = [*changes.issues, *issues, *(unknown if self.unknown == UNKNOWN[0] else [])]
         if issues:
             text = " ".join(issue.what for issue in issues)
-            kinds = {"unknown gene": "`dglcell graph describe RUN --names` lists the genes of the model"}
+            kinds = {"unknown gene": "in Python, `dglcell.load_cell(RUN).genes.names` lists the genes of the model"}
             kinds |= {"expected: one of": ANOTHER}
             do = [advice for kind, advice in kinds.items() if kind in text]
             raise IssuesError(rows, issues, "mend or remove them", *do)

@@ -152,7 +152,7 @@ def read_genes(path: Path, vocabulary: Vocabulary) -> list[int]:
         raise GenotypeError(
             f"{where}: the model does not know {len(unknown):,} of {len(names):,} genes",
             got=listing([unknown[0] + vocabulary.suggestion(unknown[0]), *unknown[1:]]),
-            do="mend or remove them; `dglcell graph describe RUN --names` lists the genes of the model",
+            do="mend or remove them; in Python, `dglcell.load_cell(RUN).genes.names` lists the genes of the model",
         )
     if twice := [name for name, times in Counter(names).items() if times > 1]:
         raise GenotypeError(f"{where}: genes are listed twice", got=listing(twice), do="list each once")

@@ -150,12 +150,11 @@ def test_graphs_of_experiments_and_runs_are_described(
     tiny: Tiny, tiny_run: RunDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = []
-    for words in ([tiny.file], [tiny_run.path], [tiny_run.path, "--names"]):
-        assert main(["graph", "describe", *map(str, words)]) == 0
+    for of in (tiny.file, tiny_run.path):
+        assert main(["graph", "describe", str(of)]) == 0
         said.append(capsys.readouterr().out)
     assert said[0] == said[1]
     assert "137" in said[0]
-    assert "b0008" in said[2]
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ WARM = {"temperature": "30"}
             {},
             "'in.csv': 3 faults in 4 of 7 rows\n  lines 3, 9: unknown gene 'b9999' (close: CLOSE)\n"
             "  line 4: gene 'b0008' is deleted twice\n  line 5: no gene is deleted\n  do:       mend or remove them\n"
-            "            `dglcell graph describe RUN --names` lists the genes of the model",
+            "            in Python, `dglcell.load_cell(RUN).genes.names` lists the genes of the model",
         ),
         ("id,name\n1,b0008\n", PLAIN, {}, "no gene columns\n  got:      id, name\n  expected: either `gene_1"),
         ("genes,gene_1\nb0008,b0114\n", PLAIN, {}, "two kinds of gene columns\n  got:      genes, gene_1"),
