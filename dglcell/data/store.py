@@ -263,9 +263,15 @@ def build_store(strains: Strains, path: str | Path, *, command: str, overwrite: 
     json.dumps(asdict(strains.provenance))
     if overwrite:
         _refuse_to_replace(path)
-    with atomic_directory(path, overwrite=overwrite) as directory, _writing(path):
-        _write(strains, stored, names, directory, command)
-        (directory / HASH_FILE).write_text(f"{sha256_file(directory / DATA_FILE)}\n", encoding="utf-8")
+    with atomic_directory(path, overwrite=overwrite) as directory:
+        try:
+            _write(strains, stored, names, directory, command)
+            (directory / HASH_FILE).write_text(f"{sha256_file(directory / DATA_FILE)}\n", encoding="utf-8")
+        except (lmdb.Error, OSError) as error:
+            # Where a write ends halfway LMDB speaks of an input/output error, and not of a full disk.
+            what = f"store '{path}' cannot be written; nothing of it is left behind"
+            got = f"{error}; {shutil.disk_usage(path.parent).free:,} bytes are free there"
+            raise DataError(what, got=got, do="make room, or choose another path") from None
     return Store(path)
 
 
@@ -294,19 +300,6 @@ def _write(
                 transaction.put(value_key(0, number), (values[:1] if of_all else values).tobytes(), append=True)
             transaction.put(META_KEY, meta.to_bytes(), append=True)
         environment.sync(True)
-
-
-@contextmanager
-def _writing(target: Path) -> Iterator[None]:
-    try:
-        yield
-    except (lmdb.Error, OSError) as error:
-        raise DataError(
-            f"store '{target}' cannot be written; nothing of it is left behind",
-            # Where a write ends halfway LMDB speaks of an input/output error, and not of a full disk.
-            got=f"{error}; {shutil.disk_usage(target.parent).free:,} bytes are free there",
-            do="make room, or choose another path",
-        ) from None
 
 
 def _refuse_to_replace(path: Path) -> None:

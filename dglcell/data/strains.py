@@ -78,8 +78,7 @@ class Strains:
     """
 
     names: tuple[str, ...]  #: distinct names of the nodes that targets are indices of, any order
-    #: [P] integers, indices into ``names``, concatenated strain by strain; in a batch there may be fillers of −1 behind
-    #: them
+    #: [P] integers, indices into ``names``, strain by strain; in a batch there may be fillers of −1 behind them
     targets: Array
     offsets: Array  #: [S + 1] int64; strain s changes ``targets[offsets[s]:offsets[s + 1]]``
     columns: Mapping[Column, Array] = field(default_factory=dict)  #: what a column is → [S] its values
@@ -253,8 +252,7 @@ class Strains:
     @cached_property
     def kinds(self) -> tuple[str, ...]:
         """Return what each phenotype asks for: classification if all its labels are 0 or 1, else regression."""
-        columns = self.phenotypes.values()
-        binary = [bool(((values == 0) | (values == 1) | (values != values)).all()) for values in columns]
+        binary = [bool(((of == 0) | (of == 1) | (of != of)).all()) for of in self.phenotypes.values()]
         return tuple(CLASSIFICATION if yes else REGRESSION for yes in binary)
 
     # Targets.

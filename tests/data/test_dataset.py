@@ -206,6 +206,7 @@ SPREAD = r"phenotype 'a': the spread of its training labels does not fit into si
         ([0.0, 1.4e-45], ["standard"], SPREAD + r"  expected: 1.175e-38 … 3.403e\+38\n  do: .*another unit"),
         ([1e-40, 2e-40, 5e-40], ["standard"], SPREAD),
         ([0.5, NAN, 1.5], ["logistic"], r"labels of phenotype 'a' are no probabilities\n  got: +1.5\n.*0 … 1"),
+        ([0.5, -0.5], ["logistic"], r"labels of phenotype 'a' are no probabilities\n  got: +-0.5\n"),
     ],
 )
 def test_labels_that_cannot_be_normalised_are_refused(labels: list[float], kinds: Sequence[str], message: str) -> None:
