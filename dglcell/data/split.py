@@ -93,12 +93,9 @@ class Split:
         if not intact:
             raise DataError(f"split '{path}' was altered: it does not fit its hash", do="make it anew from its seed")
         if store_sha256 is not None and split.store_sha256 != store_sha256:
-            raise DataError(
-                f"split '{path}' belongs to another store",
-                got=f"a split of the store with sha256 {split.store_sha256[:12]}…",
-                expected=f"the store with sha256 {store_sha256[:12]}…",
-                do="use the store that the split was made from, or make a new split",
-            )
+            got, expected = (f"the store with sha256 {of[:12]}…" for of in (split.store_sha256, store_sha256))
+            what, do = f"split '{path}' belongs to another store", "use the store that the split was made from"
+            raise DataError(what, got=f"a split of {got}", expected=expected, do=f"{do}, or make a new split")
         return split
 
 

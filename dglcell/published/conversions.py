@@ -20,13 +20,7 @@ NUCLEAR = r"Y[A-P][LR]\d{3}[CW](?:-[A-Z])?"
 
 
 def convert(name: str, originals: Sequence[Path], arguments: Mapping[str, Any]) -> bytes:
-    """Return the content of a file, made from the files it was published in.
-
-    Args:
-        name: a key of `CONVERSIONS`.
-        originals: the downloaded files.
-        arguments: arguments of the conversion.
-    """
+    """Return the content of a file, which a conversion of `CONVERSIONS` or ``copy`` makes of downloaded files."""
     if name == "copy":
         return originals[0].read_bytes()
     made = CONVERSIONS[name](originals, **arguments)
@@ -213,9 +207,7 @@ def name_families(originals: Sequence[Path]) -> pd.DataFrame:
 def genome_neighbours(originals: Sequence[Path], places: int) -> pd.DataFrame:
     """List pairs of genes of a protein table of NCBI that stand close together on one strand, as those of an operon do.
 
-    Args:
-        originals: the table.
-        places: the most places from one of a pair to the other, among the genes of both strands.
+    They are at most ``places`` apart, among the genes of both strands.
     """
     genes = pd.read_csv(originals[0], dtype=str)
     genes = genes.iloc[genes["Location"].str.partition(".")[0].astype(int).argsort(kind="stable")]

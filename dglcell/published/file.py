@@ -239,12 +239,9 @@ def check_address(url: str) -> None:
 
 
 def download(url: str, target: Path, to: Path) -> None:
-    """Download the content of an address to ``to``. A transfer that breaks off is begun again, a few times.
+    """Download an address to ``to``, from where it will go to ``target``; a transfer that breaks off is begun again.
 
-    Args:
-        url: the address.
-        target: where the file is going to be, for messages.
-        to: where the bytes go. (A temporary file of pooch's own would stay there after a kill.)
+    (A temporary file of pooch's own would stay there after a kill.)
     """
     import pooch
     import requests

@@ -49,8 +49,8 @@ HEADERS = {
     FITNESS_SD: tuple(f"{name} standard deviation" for name in _COMBINED),
 }
 """This maps each column to its possible headers, in lower case."""
-OPTIONAL = {KIND, ARRAY_TYPE}
-"""Tables without the first are digenic."""
+OPTIONAL = {KIND: DIGENIC, ARRAY_TYPE: ""}
+"""Tables without these columns mean this."""
 
 AS_PUBLISHED = "copy or download the file again; to read a table of your own, use `data.source.name: csv`"
 
@@ -96,7 +96,7 @@ class RawTable:
         place = next((i for i, row in enumerate(headers) if HEADERS[QUERY][0] in row), 0)
         header, do = headers[place], "use the table as it was published; a last row like this means that it is cut off"
         at = {column: header.index(name) for column, names in HEADERS.items() for name in names if name in header}
-        missing = [column for column in HEADERS if column not in at and column not in OPTIONAL - {*self.states}]
+        missing = [column for column in HEADERS if column not in at and column not in {*OPTIONAL} - {*self.states}]
         if lacking := [HEADERS[column][0] for column in missing]:
             got, expected = listing(header, 20), f"besides: {listing(lacking)}"
             raise DataError(f"'{self.name}' lacks columns", got=got, expected=expected, do=do)
@@ -105,11 +105,9 @@ class RawTable:
             if bad := next(((number, len(row)) for number, row in block if len(row) != len(header)), None):
                 what = f"'{self.name}', line {bad[0]}: not as many cells as in the header"
                 raise DataError(what, got=bad[1], expected=len(header), do=do)
-            columns = list(zip(*(row for _, row in block), strict=True))
-            frame = pd.DataFrame({name: columns[at[name]] if name in at else "" for name in HEADERS}, dtype=object)
-            if KIND not in at:
-                frame[KIND] = DIGENIC
-            yield Rows(self.name, frame, np.array([number for number, _ in block]))
+            cells = list(zip(*(row for _, row in block), strict=True))
+            columns = {name: cells[at[name]] if name in at else OPTIONAL[name] for name in HEADERS}
+            yield Rows(self.name, pd.DataFrame(columns, dtype=object), np.array([number for number, _ in block]))
 
     def _cells(self) -> Iterator[tuple[int, list[str]]]:
         """Yield line numbers and cells of the rows that are not blank, of a text or of the first sheet."""
