@@ -127,15 +127,9 @@ def test_parts_are_disjoint_and_complete_and_come_back(config: SplitConfig, tmp_
 def test_every_field_changes_the_hash(split: Split) -> None:
     moved = split.part.copy()
     moved[0] = (moved[0] + 1) % 3
-    variants = [
-        split,
-        replace(split, part=moved),
-        replace(split, kind="other"),
-        replace(split, seed=1),
-        replace(split, parameters={}),
-        replace(split, store_sha256="6" * 64),
-    ]
-    assert len({variant.sha256 for variant in variants}) == len(variants)
+    changes = {"part": moved, "kind": "other", "seed": 1, "parameters": {}, "store_sha256": "6" * 64}
+    hashes = {replace(split, **{name: value}).sha256 for name, value in changes.items()}
+    assert len({split.sha256, *hashes}) == 1 + len(changes)
 
 
 def test_a_file_of_something_else(split: Split, tmp_path: Path) -> None:
@@ -238,18 +232,20 @@ def test_gene_splits_hold_out_40_and_400_genes_unless_told() -> None:
 
 def test_strains_with_more_deletions_are_the_test_part() -> None:
     table = random_table(6000, 50, (1, 4))
-    found = make_split(SplitConfig("deletions", [0.6, 0.2, 0.2]), table, STORE)
+
+    def divided(fractions: tuple[float, ...] = (0.6, 0.2, 0.2), **more: Any) -> Split:
+        return make_split(SplitConfig("deletions", list(fractions), **more), table, STORE)
+
+    found = divided()
     assert found.parameters["max_deletions"] == 2
     np.testing.assert_array_equal(found.part == 2, table.num_deletions > 2)
     for number in (1, 2):
         share = (found.part[table.num_deletions == number] == 0).mean()
         assert share == pytest.approx(0.75, abs=0.01)
-    mixed = make_split(SplitConfig("deletions", [0.6, 0.2, 0.2], by_deletions=False), table, STORE)
+    mixed = divided(by_deletions=False)
     assert mixed.counts["train"] == pytest.approx(3 * mixed.counts["validation"], rel=0.01)
-    fewer = make_split(SplitConfig("deletions", max_deletions=1), table, STORE)
-    np.testing.assert_array_equal(fewer.part == 2, table.num_deletions > 1)
-
-    some = make_split(SplitConfig("deletions", [0.45, 0.45, 0.1], all_train=1), table, STORE)
+    np.testing.assert_array_equal(divided(max_deletions=1).part == 2, table.num_deletions > 1)
+    some = divided((0.45, 0.45, 0.1), all_train=1)
     assert some.parameters["all_train"] == 1
     assert (some.part[table.num_deletions == 1] == 0).all()
     assert (some.part[table.num_deletions == 2] == 0).mean() == pytest.approx(0.5, abs=0.01)
