@@ -17,8 +17,8 @@ from dglcell.kernels.spmm import KERNELS, check_kernel, kernels_on
 from dglcell.models.cell_model import HeteroCell
 from dglcell.models.config import HeteroCellConfig
 from dglcell.perturbation import STRATEGIES
+from dglcell.perturbation.execution import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import Choices
 
 # A method is a module that predicts and has a training step.
 

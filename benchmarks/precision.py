@@ -33,8 +33,8 @@ from dglcell.graph.schema import GENE
 from dglcell.machine import keep_freed_memory
 from dglcell.models.cell_model import HeteroCell
 from dglcell.models.config import HeteroCellConfig
+from dglcell.perturbation.execution import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import Choices
 from dglcell.runs import environment
 
 WAYS = [(strategy, half) for strategy in ("difference", "node_mask") for half in (False, True)]

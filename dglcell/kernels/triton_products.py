@@ -14,11 +14,9 @@ from torch.autograd.function import once_differentiable
 
 from dglcell.graph.resident_graph import ResidentRelation
 
-Tile = tuple[int, int, int]
-"""What a program of ``sum_pieces`` computes: numbers, strains × columns; warps that share it; edges read at once."""
-
-TILE: Tile = (256, 1, 8)
-"""The fastest of six tiles on an H100 and of twelve on an H200, by 3 to 25 %, in every product of a training step. None
+TILE = (256, 1, 8)
+"""What a program of ``sum_pieces`` computes: numbers, strains × columns; warps that share it; edges read at once. It is
+the fastest of six tiles on an H100 and of twelve on an H200, by 3 to 25 %, in every product of a training step. None
 changes the order of a sum, and so none changes a bit of the result."""
 
 
@@ -40,7 +38,6 @@ def product(
     keep_NB: Tensor | None = None,
     outputs: Lost | None = None,
     only_lost: bool = False,
-    tile: Tile = TILE,
 ) -> Tensor:
     """Return the sums over in-edges, [M, B, H]; over out-edges if ``transposed``, in the type of ``x``, contiguous.
 
@@ -51,9 +48,8 @@ def product(
         keep_NB: bool, which nodes at the other ends are kept; the rows of others are left out.
         outputs: which rows of the result are lost.
         only_lost: whether all but the lost rows are left undefined.
-        tile: the tile of a program.
     """
-    (_, B, H), dtype, (size, warps, unroll) = x_NBH.shape, x_NBH.dtype, tile
+    (_, B, H), dtype, (size, warps, unroll) = x_NBH.shape, x_NBH.dtype, TILE
     from dglcell.kernels import loops_triton as compiled
 
     sums, split = _sum_type(dtype), relation.pieces(transposed=transposed)

@@ -22,9 +22,9 @@ from dglcell.models.model import Prediction, StrainModel
 from dglcell.models.terms.term import Seen, Surroundings, Term, Training
 from dglcell.nn.blocks import initialise
 from dglcell.perturbation import DGL_STRATEGIES
-from dglcell.perturbation.execution import BaseCache, BasePass
+from dglcell.perturbation.execution import BaseCache, BasePass, Choices
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import LISTING_DEVICES, Choices, perturb
+from dglcell.perturbation.perturb import LISTING_DEVICES, perturb
 from dglcell.perturbation.rules import from_source
 
 log = logging.getLogger("dglcell")

@@ -14,9 +14,9 @@ from dglcell.graph.schema import Relation
 from dglcell.kernels.rows import RowIndex, mark, pull, push, take_rows, union
 from dglcell.kernels.spmm import default_kernel, spmm
 from dglcell.kernels.triton_products import masked_spmm
-from dglcell.perturbation.execution import BasePass
+from dglcell.perturbation.execution import BasePass, Choices
 from dglcell.perturbation.sent import Kept, received, sent, sent_by, sums_by_slot
-from dglcell.perturbation.states import DifferenceStates, Execution, States
+from dglcell.perturbation.states import DifferenceStates, States
 
 FEWER = 2  # lost nodes are listed where a state has this many times as many columns
 FEW_LEFT = 2  # little is left of sources where the base has more than so many times their activities
@@ -37,11 +37,11 @@ class NodeMask:
         cell: ResidentGraph,
         kept: dict[str, Kept],
         kernel: str = "auto",
-        execution: Execution | None = None,
+        choices: Choices | None = None,
         kept_pass: BasePass | None = None,
     ) -> None:
         self.cell, self.kept, self.kernel = cell, dict(kept), kernel
-        self.execution, self.kept_pass = execution or Execution(), kept_pass
+        self.choices, self.kept_pass = choices or Choices(), kept_pass
         self._sent: dict[str, tuple[States, Tensor]] = {}
         self._degrees: dict[Relation, tuple[Tensor, Tensor]] = {}
 
@@ -51,7 +51,7 @@ class NodeMask:
         return next(iter(self.kept.values())).strains_NB.shape[1]
 
     def start(self, x_NH: Tensor) -> DifferenceStates:
-        return DifferenceStates(x_NH, None, None, self.num_strains, self.execution, self.kept_pass)
+        return DifferenceStates(x_NH, None, None, self.num_strains, self.choices, self.kept_pass)
 
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> DifferenceStates:
         assert isinstance(states, DifferenceStates)
@@ -192,7 +192,7 @@ class Difference(NodeMask):
             return states.with_difference(*self.dense_differences(relation, states, base_MH, reduce))
         sources = self._senders(relation[0], states)
         targets = self._receivers(relation, sources)
-        if len(targets) > self.execution.dense_share * targets.mask_NB.numel():
+        if len(targets) > self.choices.dense_share * targets.mask_NB.numel():
             return states.with_difference(*self.dense_differences(relation, states, base_MH, reduce))
         return self._aggregate_listed(relation, states, base_MH, reduce, sources, targets)
 

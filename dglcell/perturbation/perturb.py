@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -11,14 +11,13 @@ from torch import Tensor
 from dglcell.errors import ConfigError, GraphError, MissingDependencyError, did_you_mean
 from dglcell.graph.resident_graph import ResidentGraph, dgl_runs_on, import_dgl
 from dglcell.graph.schema import Relation
-from dglcell.machine import multiplies_bfloat16
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, no_edges
 from dglcell.perturbation.attribution import Attribution, Received, active
 from dglcell.perturbation.dgl_graphs import EdgeMask, EdgeSubgraph, GraphStrategy
 from dglcell.perturbation.differences import Difference, NodeMask
-from dglcell.perturbation.execution import BasePass, compiler_works
+from dglcell.perturbation.execution import BasePass, Choices
 from dglcell.perturbation.sent import Kept, activities, keep_masks
-from dglcell.perturbation.states import DifferenceStates, Execution, Score, States
+from dglcell.perturbation.states import DifferenceStates, Score, States
 from dglcell.perturbation.targets import Perturbs
 
 REDUCES = ("sum", "mean")
@@ -28,61 +27,6 @@ LISTING_DEVICES = ("cpu",)
 rows of all relations are computed at once: fewer launches, and no size that the host has to wait for."""
 
 MOST_SLOTS = 256  # lost nodes by strain that are listed; more than a state has columns do not pay
-
-
-ROWS_WORTH_COMPILING = 5e9
-"""Rows of a run, summed over strains and relations, from which compiled layers pay on a GPU. On an H100 they saved
-about 40 ms of a step with 28 strains of yeast's size, 5 million rows, and compiling took about 40 s."""
-
-COMPILED_DENSE_SHARE = 0.25  # of pairs: from here on, compiled layers compute all sooner than plain torch the list
-
-
-@dataclass(frozen=True)
-class Choices(Execution):
-    """Describe how the strains' graphs of a cell are computed; no choice changes a result beyond rounding."""
-
-    strategy: str = "node_mask"  #: the strategy that ``auto`` stands for
-    #: the kernel that ``auto`` stands for; where it is ``auto`` itself, the default of each product's device
-    kernel: str = "auto"
-
-    @classmethod
-    def default(cls, device_type: str, *, of_edges: str | None = None) -> Choices:
-        """Return the choices for a device, or for a model that asks for the strains' single edges, as attention does.
-
-        On a GPU ``node_mask`` never waits for the device; a CPU computes only rows that differ.
-        """
-        return cls(of_edges or ("difference" if device_type == "cpu" else "node_mask"))
-
-    def for_run(
-        self,
-        device_type: str,
-        rows: float,
-        *,
-        precision: str = "auto",
-        compiled: str = "auto",
-        one_kernel: bool = False,
-    ) -> Choices:
-        """Return the same choices with the form of layers for a run of so many rows, over all strains and relations.
-
-        Layers are compiled where a GPU has enough to compute; a CPU gains less from it than compiling costs. Compiled
-        layers, and those whose rows ``one_kernel`` computes, then have differences in bfloat16 where the device
-        multiplies them fast. ``precision`` and ``compiled`` are `trainer.precision` and `model.compile`.
-        """
-        pays = device_type != "cpu" and rows >= ROWS_WORTH_COMPILING
-        asked = pays and not one_kernel if compiled == "auto" else compiled == "true"
-        compiles = asked and compiler_works(device_type)
-        half = (compiles or (pays and one_kernel)) and multiplies_bfloat16_fast(device_type)
-        half = half if precision == "auto" else precision == "bf16"
-        # Lists, which run uncompiled, pay less often beside compiled layers.
-        share = min(self.dense_share, COMPILED_DENSE_SHARE) if compiles else self.dense_share
-        return replace(self, compiled=compiles, half=half, dense_share=share)
-
-
-def multiplies_bfloat16_fast(device_type: str) -> bool:
-    """Return whether a device has instructions for products of bfloat16."""
-    if device_type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    return multiplies_bfloat16()
 
 
 class PerturbedCell:
@@ -225,7 +169,6 @@ def perturb(
     few = {t: x for t, x in changes.nodes.items() if t not in graph.derived and x.most <= MOST_SLOTS}
     slots = {node_type: targets.padded() for node_type, targets in few.items()}
     kept = {t: Kept(base[t], mask, slots.get(t), activities_NB=left.get(t), whole=whole) for t, mask in keep.items()}
-    kernel = choices.kernel if kernel == "auto" else kernel
     lists = device_type in LISTING_DEVICES
     engine_class = Difference if lists and strategy == "difference" else NodeMask
     choices = replace(choices, stack=not lists and active() is None)

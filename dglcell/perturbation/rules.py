@@ -69,8 +69,7 @@ class PerturbedTensor:
     def __add__(self, other: Any) -> PerturbedTensor:
         return _add(self, other)
 
-    def __radd__(self, other: Any) -> PerturbedTensor:
-        return _add(other, self)
+    __radd__ = __add__
 
     def __sub__(self, other: Any) -> PerturbedTensor:
         return _add(self, _multiply(other, -1))
@@ -81,8 +80,7 @@ class PerturbedTensor:
     def __mul__(self, other: Any) -> PerturbedTensor:
         return _multiply(self, other)
 
-    def __rmul__(self, other: Any) -> PerturbedTensor:
-        return _multiply(other, self)
+    __rmul__ = __mul__
 
     def __neg__(self) -> PerturbedTensor:
         return _multiply(self, -1)

@@ -20,11 +20,9 @@ from torch.utils.checkpoint import checkpoint
 from dglcell.kernels.rows import RowIndex, take_rows, union
 from dglcell.perturbation.attribution import Attribution, PooledNodes, active, share_secant
 from dglcell.perturbation.curves import share_changes
-from dglcell.perturbation.execution import BasePass, apply_to_rows
+from dglcell.perturbation.execution import BasePass, Choices, apply_to_rows
 from dglcell.perturbation.rules import PerturbedTensor
 from dglcell.perturbation.sent import Kept
-
-DENSE_SHARE = 0.5  # where a larger share of the pairs is listed, all are computed
 
 ROWS_IN_BLOCK = {"cpu": 1 << 14, "cuda": 1 << 22}
 """Rows that are computed together, by device: few enough to stay in a CPU's cache, enough for calls to cost little;
@@ -35,18 +33,6 @@ Score = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 and from the fixed weights of the edges, [rows], where the relation has them. The keys are what is averaged."""
 
 Addend = tuple[Callable[..., Tensor] | None, Sequence["States"]]  # a function of rows, None for one state as it is
-
-
-@dataclass(frozen=True, kw_only=True)
-class Execution:
-    """Describe how rows are computed; no setting changes a result beyond rounding."""
-
-    half: bool = False  #: whether differences are in bfloat16; they have the type of the base otherwise
-    recompute: bool = True  #: whether only the inputs of each block are kept for the backward pass
-    compiled: bool = False  #: whether ``torch.compile`` joins the operations on rows
-    dense_share: float = DENSE_SHARE  #: share of listed pairs among all N · B from which all pairs are computed
-    #: whether relations with layers of the same structure are computed together, so that launches are few
-    stack: bool = False
 
 
 class Pooled(NamedTuple):
@@ -184,13 +170,13 @@ class DifferenceStates(States):
         delta: Tensor | None,
         index: RowIndex | None,
         num_strains: int,
-        execution: Execution,
+        choices: Choices,
         kept_pass: BasePass | None = None,
     ) -> None:
         if index is not None and len(index) == 0:
             delta, index = None, None
         self._base_NH, self.delta, self.index, self.num_strains = base_NH, delta, index, num_strains
-        self.execution, self.kept_pass = execution, kept_pass
+        self.choices, self.kept_pass = choices, kept_pass
 
     @property
     def base_NH(self) -> Tensor:
@@ -198,16 +184,16 @@ class DifferenceStates(States):
 
     @property
     def stacks(self) -> bool:
-        return self.execution.stack
+        return self.choices.stack
 
     @property
     def delta_dtype(self) -> torch.dtype:
         """Return the type of differences."""
-        return torch.bfloat16 if self.execution.half else self.base_NH.dtype
+        return torch.bfloat16 if self.choices.half else self.base_NH.dtype
 
     def with_difference(self, base_NH: Tensor, delta: Tensor | None, index: RowIndex | None = None) -> DifferenceStates:
         """Return other states of the same strains."""
-        return DifferenceStates(base_NH, delta, index, self.num_strains, self.execution, self.kept_pass)
+        return DifferenceStates(base_NH, delta, index, self.num_strains, self.choices, self.kept_pass)
 
     def dense(self) -> Tensor:
         N, B = len(self.base_NH), self.num_strains
@@ -258,7 +244,7 @@ class DifferenceStates(States):
         return self.with_difference(known, _sum_up(deltas), index)
 
     def _sum_dense(self, addends: Sequence[Addend], states: Sequence[DifferenceStates]) -> tuple[Tensor, Tensor]:
-        body = _Body(addends, states, self.execution.compiled)
+        body = _Body(addends, states, self.choices.compiled)
         deltas = [None if state.delta is None else state.dense().flatten(-3, -2) for state in states]
         B = self.num_strains
         nodes = max(1, rows_in_block(self.base_NH.device) // B)
@@ -275,7 +261,7 @@ class DifferenceStates(States):
         if not indices:
             return self.with_difference(_sum_of_bases([addend]) if with_base else states[0].base_NH, None)
         index = union(indices)
-        body, bases = _Body([addend], states, self.execution.compiled), [state.base_NH for state in states]
+        body, bases = _Body([addend], states, self.choices.compiled), [state.base_NH for state in states]
         deltas = [None if state.delta is None else state.at(index) for state in states]
         local, starts = index.nodes, index.starts[:-1]
         if not with_base:
@@ -307,7 +293,7 @@ class DifferenceStates(States):
     def _call(
         self, body: _Body, rows: int | Tensor, bases: Sequence[Tensor], deltas: Sequence[Tensor | None]
     ) -> tuple[Tensor, Tensor]:
-        if self.execution.recompute and torch.is_grad_enabled() and active() is None:
+        if self.choices.recompute and torch.is_grad_enabled() and active() is None:
             out: tuple[Tensor, Tensor] = checkpoint(body, rows, bases, deltas, use_reentrant=False)
             return out
         return body(rows, bases, deltas)

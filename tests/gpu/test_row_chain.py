@@ -11,8 +11,8 @@ from torch import Tensor
 
 from dglcell.kernels import row_chain
 from dglcell.models.cell_model import HeteroCell
+from dglcell.perturbation.execution import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import Choices
 from tests.gpu.devices import needs_gpu
 from tests.kernels.pairs import CASES, mixtures
 from tests.models.test_hetero_cell import small_config

@@ -18,8 +18,8 @@ from dglcell.models.cell_model import HeteroCell
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.model import StrainModel
 from dglcell.nn.config import CROSS_RELATION
+from dglcell.perturbation.execution import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import Choices
 from tests.examples import examples
 from tests.models.test_dango import small_dango
 from tests.models.test_hetero_cell import nine_network_cell

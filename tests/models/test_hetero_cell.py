@@ -19,8 +19,9 @@ from dglcell.models.cell_model import HeteroCell
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.model import count_parameters
 from dglcell.nn.config import CROSS_RELATION
+from dglcell.perturbation.execution import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import Choices, perturb
+from dglcell.perturbation.perturb import perturb
 from tests.examples import examples
 from tests.perturbation.states_of import agree
 from tests.random_cells import (

@@ -19,8 +19,8 @@ from dglcell.models.terms.link import Link
 from dglcell.models.terms.scores import HyperSAGNN
 from dglcell.nn.config import CROSS_RELATION, PAIRWISE
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES
+from dglcell.perturbation.execution import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import Choices
 from tests.examples import examples
 from tests.gpu.devices import as_on_a_gpu, needs_gpu
 from tests.models.plain_network import left_of, plain_forward

@@ -21,7 +21,7 @@ from dglcell.nn.cross_relation import make_mixer
 from dglcell.perturbation.curves import share_changes
 from dglcell.perturbation.rules import LINEAR, RULES, PerturbedTensor
 from tests.examples import examples
-from tests.perturbation.states_of import agree
+from tests.perturbation.states_of import agree, gradients
 
 WIDTH = 4
 
@@ -174,13 +174,6 @@ def rows_of(draw: st.DrawFn, case: Case) -> Rows:
     bases = [random(n, WIDTH, size=draw(st.sampled_from([1e-3, 1.0, 20.0]))) for _ in range(case.arguments)]
     deltas = [None if draw(st.integers(0, 3)) == 0 else differences() for _ in bases]
     return Rows(bases, deltas, rows, [random(*shape) for shape in case.weights])
-
-
-def gradients(outs: list[Tensor], leaves: list[Tensor]) -> list[Tensor]:
-    """Of a fixed combination of the results."""
-    total = sum((x * torch.cos(torch.arange(x.numel(), dtype=x.dtype)).view_as(x)).sum() for x in outs)
-    assert isinstance(total, Tensor)
-    return list(torch.autograd.grad(total, leaves, None, True, allow_unused=True, materialize_grads=True))
 
 
 @pytest.mark.parametrize("name", CASES)

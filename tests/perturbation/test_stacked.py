@@ -176,7 +176,7 @@ def test_a_compiled_model_gives_the_same(
     allow_compilation()
     model, found = model_of(resident, hidden=4, layers=1, conv=conv, cross_relation=how), []
     for compiled in (False, True):
-        model.choose(perturb.Choices("node_mask", compiled=compiled))
+        model.choose(execution.Choices("node_mask", compiled=compiled))
         found.append(results(model, STRAINS))
     torch.compiler.reset()
     torch.testing.assert_close(found[1], found[0], rtol=1e-8, atol=1e-10)

@@ -21,11 +21,11 @@ from dglcell.models.config import HeteroCellConfig
 from dglcell.perturbation import execution as compiled
 from dglcell.perturbation import rules as differences
 from dglcell.perturbation import states as module
+from dglcell.perturbation.execution import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import Choices
 from dglcell.perturbation.rules import PerturbedTensor
 from dglcell.perturbation.sent import Kept
-from dglcell.perturbation.states import DifferenceStates, Execution, States, WholeStates
+from dglcell.perturbation.states import DifferenceStates, States, WholeStates
 from tests.examples import examples
 from tests.perturbation.states_of import Values, agree, gradients, values_of
 
@@ -43,11 +43,11 @@ class Product(nn.Module):
         return torch.tanh(self.linear(x) * y)
 
 
-def start(values: Values, strains: int, execution: Execution | None = None, kind: str = "difference") -> States:
+def start(values: Values, strains: int, choices: Choices | None = None, kind: str = "difference") -> States:
     """Return the values as states of a kind."""
     if kind == "whole":
         return values.under(WholeStates(values.base_NH.unsqueeze(1), strains))
-    return values.under(DifferenceStates(values.base_NH, None, None, strains, execution or Execution()))
+    return values.under(DifferenceStates(values.base_NH, None, None, strains, choices or Choices()))
 
 
 @examples(10)
@@ -65,7 +65,7 @@ def test_rows_are_those_of_the_pairs(data: Any, nodes: int, strains: int, kind: 
 def dropout_of(seed: int, recompute: bool, states: Values) -> list[Tensor]:
     torch.manual_seed(seed)
     layer = nn.Sequential(nn.Linear(WIDTH, WIDTH, dtype=torch.float64), nn.GELU(), nn.Dropout(0.5))
-    y = start(states, 4, Execution(recompute=recompute)).map(layer).whole()
+    y = start(states, 4, Choices(recompute=recompute)).map(layer).whole()
     return [y.detach(), *gradients(y, [*states.leaves, *layer.parameters()])]
 
 
@@ -85,7 +85,7 @@ def test_dropout_draws_the_same_numbers_when_rows_are_computed_once_more(
 def test_little_is_kept_between_the_passes_where_it_is_recomputed(recompute: bool) -> None:
     function, kept, calls = Product(), dict[int, int](), 0
     values = Values(torch.randn(50, WIDTH).double().requires_grad_(), torch.randn(50, 4, WIDTH).double())
-    states = start(values, 4, Execution(recompute=recompute))
+    states = start(values, 4, Choices(recompute=recompute))
 
     def counted(x: Tensor) -> Tensor:
         nonlocal calls
@@ -136,7 +136,7 @@ def test_a_compiled_function_of_rows_gives_the_same(known: bool) -> None:
             patch.setattr(compiled, "compiler_works", lambda device_type: False)
         found = [
             [y.detach(), *gradients(y, [*values.leaves, *layer.parameters()])]
-            for y in (start(values, 3, Execution(compiled=c)).map(layer).whole() for c in (False, True))
+            for y in (start(values, 3, Choices(compiled=c)).map(layer).whole() for c in (False, True))
         ]
     agree(found[1], found[0])
 
@@ -162,7 +162,7 @@ def test_only_whole_blocks_are_compiled_and_on_a_cpu_only_those_of_training(
     monkeypatch.setattr(compiled, "COMPILED_ROWS", 27)
     values = Values(torch.randn(9, 4).double(), torch.randn(9, rows, 4).double())
     with torch.set_grad_enabled(training):
-        start(values, rows, Execution(compiled=True)).map(nn.GELU())
+        start(values, rows, Choices(compiled=True)).map(nn.GELU())
     assert bool(called) == (rows * 9 >= 27 and (training or device == "gpu"))
 
 

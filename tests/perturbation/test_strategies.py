@@ -17,17 +17,10 @@ from dglcell.graph.schema import Relation
 from dglcell.models import cell_model
 from dglcell.models.cell_model import HeteroCell
 from dglcell.models.config import HeteroCellConfig
-from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES
-from dglcell.perturbation import perturb as choices
+from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, execution
+from dglcell.perturbation.execution import COMPILED_DENSE_SHARE, ROWS_WORTH_COMPILING, Choices
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import (
-    COMPILED_DENSE_SHARE,
-    REDUCES,
-    ROWS_WORTH_COMPILING,
-    Choices,
-    check_strategy_device,
-    perturb,
-)
+from dglcell.perturbation.perturb import REDUCES, check_strategy_device, perturb
 from dglcell.perturbation.states import DifferenceStates, States, WholeStates
 from dglcell.perturbation.targets import EdgeChanges, Perturbations
 from tests.examples import examples
@@ -218,13 +211,13 @@ LONG, SHORT = 2 * ROWS_WORTH_COMPILING, 0.5 * ROWS_WORTH_COMPILING
 def test_layers_are_compiled_in_long_runs_on_a_gpu(
     device: str, rows: float, given: dict[str, Any], compiled: bool, half: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choices, "compiler_works", lambda device_type: True)
-    monkeypatch.setattr(choices, "multiplies_bfloat16_fast", lambda device_type: device_type == "cuda")
+    monkeypatch.setattr(execution, "compiler_works", lambda device_type: True)
+    monkeypatch.setattr(execution, "multiplies_bfloat16_fast", lambda device_type: device_type == "cuda")
     found = Choices.default(device).for_run(device, rows, **given)
     assert found.strategy == {"cpu": "difference", "cuda": "node_mask"}[device]
     assert (found.compiled, found.half) == (compiled, half)
     assert (found.dense_share == COMPILED_DENSE_SHARE) == compiled
-    monkeypatch.setattr(choices, "compiler_works", lambda device_type: False)
+    monkeypatch.setattr(execution, "compiler_works", lambda device_type: False)
     assert not Choices.default(device).for_run(device, rows, **given).compiled
 
 
