@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.errors import ConfigError
-from dglcell.graph.cell_graph import CellGraph, Edges
-from dglcell.graph.schema import GENE, gene_relation
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.schema import GENE, Edges, gene_relation
 from dglcell.graph.vocabulary import Vocabulary
 
 # This makes a cell graph of yeast size from a seed: nine gene–gene networks with published sizes and skewed degrees.

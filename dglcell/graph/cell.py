@@ -20,7 +20,7 @@ from dglcell.errors import ConfigError, GraphError, aligned, listing
 from dglcell.files.atomic import atomic_directory, find_raw, sha256_file
 from dglcell.files.untrusted import Sha256, UnreadableError, check_fields, read_json, read_npz
 from dglcell.graph.catalogue import GENE_SETS, NetworkConfig, NetworkSource, Unknown, add_names, named_table, read_names
-from dglcell.graph.cell_graph import SCHEMA_VERSION, CellGraph, Edges, Rule
+from dglcell.graph.cell_graph import SCHEMA_VERSION, CellGraph, Rule
 from dglcell.graph.metabolism import DERIVED, MediaChanges, Metabolism, derived_edges
 from dglcell.graph.networks import Network, SimilarityConfig, network_edges, read_network, similar_relations
 from dglcell.graph.schema import (
@@ -31,6 +31,7 @@ from dglcell.graph.schema import (
     GENE,
     METABOLITE,
     REACTION,
+    Edges,
     Relation,
     check_relation_name,
     gene_relation,

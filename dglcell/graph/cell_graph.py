@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from dglcell.errors import GraphError
 from dglcell.files.atomic import canonical_hash
-from dglcell.graph.schema import GENE, WEIGHT, Relation
+from dglcell.graph.schema import GENE, WEIGHT, Edges, Relation
 from dglcell.graph.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -27,54 +26,6 @@ if TYPE_CHECKING:
     from dglcell.graph.resident_graph import Derivation, ResidentGraph
 
 Rule = Relation | Callable[["CellGraph"], "Derivation"]  # what strains lose with other nodes; see ``CellGraph``
-
-
-@dataclass(frozen=True)
-class Edges:
-    """Hold the edges of one relation."""
-
-    src: NDArray[np.int64]  #: [E] int64 source nodes
-    dst: NDArray[np.int64]  #: [E] int64 destination nodes
-    weight: NDArray[np.float32] | None = None  #: [E] float32 fixed edge weights, or None
-
-    def __len__(self) -> int:
-        return len(self.src)
-
-    def select(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> Edges:
-        """Return the edges at ``rows`` (a mask or indices)."""
-        return Edges(self.src[rows], self.dst[rows], None if self.weight is None else self.weight[rows])
-
-    def reversed(self) -> Edges:
-        """Return the edges in the opposite direction, with their weights."""
-        return Edges(self.dst, self.src, self.weight)
-
-    def symmetrised(self) -> Edges:
-        """Return both directions of every edge, given each pair once; a self-loop stays one edge."""
-        return self.joined(self.reversed().select(self.src != self.dst))
-
-    def with_self_loops(self, num_nodes: int) -> Edges:
-        """Return the edges with a self-loop added for every node that has none."""
-        without = np.setdiff1d(np.arange(num_nodes, dtype=np.int64), self.src[self.src == self.dst])
-        return self.joined(Edges(without, without))
-
-    def joined(self, other: Edges) -> Edges:
-        """Return these edges, which have no weights, followed by the others."""
-        return Edges(np.concatenate([self.src, other.src]), np.concatenate([self.dst, other.dst]))
-
-    def sorted(self) -> Edges:
-        """Return the edges ordered by (destination, source)."""
-        return self.select(np.lexsort((self.src, self.dst)))
-
-
-def merge_pairs(edges: Edges, *, ordered: bool) -> Edges:
-    """Keep each pair once, in the order and direction in which it first occurs.
-
-    Where pairs are not ``ordered``, (a, b) and (b, a) are the same.
-    """
-    import pandas as pd
-
-    ends = np.stack([edges.src, edges.dst])
-    return edges.select(~pd.DataFrame((ends if ordered else np.sort(ends, axis=0)).T).duplicated().to_numpy())
 
 
 SCHEMA_VERSION = 1  # of hashes and files

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dglcell.errors import GraphError, listing
-from dglcell.graph.cell_graph import Edges
-from dglcell.graph.schema import WEIGHT, Relation
+from dglcell.graph.schema import WEIGHT, Edges, Relation
 from dglcell.graph.vocabulary import Vocabulary
 
 ACCEPTED = (

@@ -14,8 +14,8 @@ from dglcell.checks import Count, Positive
 from dglcell.errors import ConfigError, GraphError, count
 from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.catalogue import GROUPS, NetworkConfig, NetworkSource, named_table
-from dglcell.graph.cell_graph import CellGraph, Edges, merge_pairs
-from dglcell.graph.schema import GENE, Relation, check_relation_name, gene_relation
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.schema import GENE, Edges, Relation, check_relation_name, gene_relation, merge_pairs
 from dglcell.graph.tables import EdgeTable, read_table, refuse_strangers
 from dglcell.graph.vocabulary import REFUSE, Vocabulary, refuse_names, spelling
 from dglcell.published.file import FILES

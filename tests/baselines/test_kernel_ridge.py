@@ -29,8 +29,8 @@ from dglcell.baselines.problem import (
 from dglcell.data.columns import covariate_columns
 from dglcell.data.strains import Strains
 from dglcell.files.untrusted import UnreadableError
-from dglcell.graph.cell_graph import CellGraph, Edges
-from dglcell.graph.schema import CATALYSES, GENE, REACTION, Relation, gene_relation
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.schema import CATALYSES, GENE, REACTION, Edges, Relation, gene_relation
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.metrics import regression_metrics
 from tests.baselines.invented import low_rank_pairs, pairs_of, problem_of, strains_of, unlike

@@ -15,7 +15,8 @@ from benchmarks.cells import generated_cell
 from benchmarks.methods import Method, MethodSpec, UnsupportedError, choose_methods, methods, training_step
 from benchmarks.workload import Workload, hub_workload
 from dglcell.errors import ConfigError
-from dglcell.graph.cell_graph import CellGraph, Edges
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.schema import Edges
 from dglcell.kernels.spmm import KERNELS
 
 pytest.importorskip("torch_geometric")

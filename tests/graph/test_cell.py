@@ -13,7 +13,7 @@ import pytest
 from dglcell.errors import DglcellError, GraphError
 from dglcell.graph.catalogue import NetworkConfig
 from dglcell.graph.cell import CellConfig, build_cell, describe
-from dglcell.graph.cell_graph import CellGraph, Edges
+from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.metabolism import DERIVED, Metabolism, derived_edges, enzyme_complexes, is_currency
 from dglcell.graph.schema import (
     CATALYSED_BY,
@@ -24,6 +24,7 @@ from dglcell.graph.schema import (
     METABOLIC_RELATIONS,
     METABOLITE,
     REACTION,
+    Edges,
     gene_relation,
 )
 from dglcell.graph.vocabulary import Vocabulary

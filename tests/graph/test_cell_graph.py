@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from dglcell.errors import GraphError
 from dglcell.graph.cell import read_cell, save_cell
-from dglcell.graph.cell_graph import CellGraph, Edges, merge_pairs
+from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.metabolism import COLUMNS, Metabolism, wild_type_features, wild_type_fluxes
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.resident_graph import ResidentRelation
-from dglcell.graph.schema import CATALYSES, CONVERTS, GENE, REACTION, Relation, gene_relation
+from dglcell.graph.schema import CATALYSES, CONVERTS, GENE, REACTION, Edges, Relation, gene_relation, merge_pairs
 from dglcell.graph.vocabulary import Vocabulary
 from tests.examples import examples
 from tests.random_cells import resident_cell

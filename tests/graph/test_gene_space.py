@@ -18,10 +18,10 @@ from dglcell.errors import ConfigError, GraphError
 from dglcell.graph import catalogue, networks
 from dglcell.graph.catalogue import GENE_SETS, MODELS, NetworkConfig, add_names, names_of_genes, names_of_model
 from dglcell.graph.cell import CellConfig, build_cell, read_cell, save_cell
-from dglcell.graph.cell_graph import CellGraph, Edges
+from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.model_files import SHIPPED, named_aliases, read_model
 from dglcell.graph.networks import SimilarityConfig, SimilaritySource, neighbourhoods, similar_genes
-from dglcell.graph.schema import gene_relation
+from dglcell.graph.schema import Edges, gene_relation
 from dglcell.graph.tables import read_genome_table, read_vectors
 from dglcell.graph.vocabulary import Vocabulary
 from tests.examples import examples

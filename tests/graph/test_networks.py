@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from dglcell.errors import ConfigError, DataError, DglcellError, GraphError
 from dglcell.graph.catalogue import NetworkConfig
 from dglcell.graph.cell import CellConfig
-from dglcell.graph.cell_graph import Edges
 from dglcell.graph.networks import network_edges, pairs_within_groups, read_network
+from dglcell.graph.schema import Edges
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.published.file import FILES
 from tests.examples import examples
