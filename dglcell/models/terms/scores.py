@@ -214,10 +214,7 @@ class Genes(Term):
             self.head["factorisation"].start_at_the_mean()
 
     def forward(self, seen: Seen) -> Tensor:
-        return self.score(seen.x_BKH, *seen.strains.padded())
-
-    def score(self, x_BKH: Tensor, genes_BK: Tensor, removed_BK: Tensor) -> Tensor:
-        """Return the scores of vectors of changed genes, [B, T]; zero for an empty set."""
+        x_BKH, (genes_BK, removed_BK) = seen.x_BKH, seen.strains.padded()
         arguments = {"attention": (x_BKH, removed_BK), "factorisation": (x_BKH, genes_BK, removed_BK)}
         scores: list[Tensor] = [head(*arguments[name]) for name, head in self.head.items()]
         return sum(scores[1:], scores[0])
