@@ -8,7 +8,6 @@ speed changes is as slow for one as for the other; medians are compared.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import gc
 import json
 import resource
@@ -136,24 +135,20 @@ def measure(cell: CellGraph, specs: Sequence[MethodSpec], options: argparse.Name
 
 @contextmanager
 def measured_memory(device: str) -> Iterator[SimpleNamespace]:
-    """Measure the rise of memory inside the context in ``bytes``: of the resident set, or of the GPU's allocations.
-
-    The kernel's high-water mark is set back first. Where that is not possible the mark of the whole life of the process
-    is used, which is an upper bound.
-    """
+    """Measure the rise of memory inside the context in ``bytes``: of the resident set, or of the GPU's allocations."""
     gc.collect()
-    peak, cuda = SimpleNamespace(bytes=0), torch.device(device).type == "cuda"
-    if cuda:
+    peak = SimpleNamespace(bytes=0)
+    if torch.device(device).type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
+        yield peak
+        peak.bytes = torch.cuda.max_memory_allocated(device) - before
     else:
-        if sys.platform.startswith("linux"):
-            ctypes.CDLL(None).malloc_trim(0)
-        with suppress(OSError):
+        with suppress(OSError):  # else the mark of the whole life of the process counts
             (PROCESS / "clear_refs").write_text("5", encoding="utf-8")
         before = kilobytes(PROCESS / "status", "VmRSS") or 0
-    yield peak
-    peak.bytes = max(0, (torch.cuda.max_memory_allocated(device) if cuda else resident_peak()) - before)
+        yield peak
+        peak.bytes = max(0, resident_peak() - before)
 
 
 Measured = tuple[dict[str, list[float]], dict[str, int], dict[str, str]]
@@ -162,12 +157,10 @@ Measured = tuple[dict[str, list[float]], dict[str, int], dict[str, str]]
 
 def in_turn(cell: CellGraph, specs: Sequence[MethodSpec], options: argparse.Namespace, batch: int) -> Measured:
     """Let the methods take steps in turn in this process."""
-    config = HeteroCellConfig(
-        hidden=options.hidden, layers=options.layers, conv=options.conv, metabolism=False, dropout=0.0
-    )
-    workload, few = (
-        random_workload(cell, config, of, options.deletions, seed=0).to(options.device) for of in (batch, 2)
-    )
+    given = {"hidden": options.hidden, "layers": options.layers, "conv": options.conv}
+    config = HeteroCellConfig(**given, metabolism=False, dropout=0.0)
+    workload, few = (random_workload(cell, config, of, options.deletions, seed=0) for of in (batch, 2))
+    workload, few = workload.to(options.device), few.to(options.device)
     steps, seconds, peaks, left_out = {}, dict[str, list[float]](), {}, {}
     for spec in specs:
         try:

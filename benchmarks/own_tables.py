@@ -37,9 +37,6 @@ from dglcell.training.run import train
 SPLITS, SMALL = 5, 400
 """A table of at most ``SMALL`` rows is split ``SPLITS`` times."""
 
-TOLERANCE = 0.02
-"""A model may be behind the best baseline by so much."""
-
 Rows = list[tuple[tuple[str, ...], float]]
 """Each row has the deleted genes of a strain, and its label."""
 
@@ -84,15 +81,7 @@ def growth(
     phenotype: str = "fitness",
     yeast: bool = False,
 ) -> Rows:
-    """Draw strains of one, two and three deletions at random.
-
-    Args:
-        counts: most strains with one, two and three deletions.
-        noise: standard deviation of the noise.
-        genes: so many genes, of which some matter, are deleted; all where None.
-        phenotype: phenotype of the in-silico screen.
-        yeast: whether to use yeast-GEM in place of the core model of *E. coli*.
-    """
+    """Draw at most ``counts`` strains of one, two and three deletions, of so many ``genes``, of which some matter."""
     rng = np.random.default_rng(0)
     strains = screen("yeast-GEM_9.0.2", "6000", "none") if yeast else screen("textbook", "all", "20000")
     if genes is not None:
@@ -147,15 +136,9 @@ def vectors(cell: str) -> tuple[list[str], NDArray[np.float64]]:
 
 
 def scores(cell: str, rows: int, genes: int, *, deletions: int = 2, noise: float = 1.0, singles: bool = False) -> Rows:
-    """Return scores of sets of genes: sums over pairs of products of vectors, beside effects of genes, with noise.
+    """Return scores of so many sets of some genes: sums over pairs of products of vectors, beside effects of genes.
 
-    Args:
-        cell: cell whose networks make genes alike.
-        rows: number of sets of genes.
-        genes: number of genes of which they consist.
-        deletions: number of genes in a set.
-        noise: standard deviation of the noise, relative to that of the scores.
-        singles: whether each gene is also listed alone.
+    The noise is relative to the standard deviation of the scores. With ``singles`` each gene is also listed alone.
     """
     names, vector = vectors(cell)
     rng = np.random.default_rng(2)
@@ -207,9 +190,7 @@ TOGETHER = f"{ENSEMBLE_OF}baseline"
 def measure(table: OwnTable, seeds: int | None = None) -> dict[str, Any]:
     """Call `init`, and train what it wrote; once for each split.
 
-    Args:
-        table: table of the benchmark.
-        seeds: number of splits; by the size of the table where None.
+    The number of splits follows from the size of the table where ``seeds`` is None.
     """
     here = Path.cwd()
     with TemporaryDirectory() as folder:
@@ -234,14 +215,7 @@ def measure(table: OwnTable, seeds: int | None = None) -> dict[str, Any]:
         "about": table.about,
         "cell": table.cell,
         "rows": rows,
-        "chosen": {
-            "model": model,
-            "link": getattr(chosen.model, "link", None),
-            "batch_size": chosen.data.batch_size,
-            "epochs": chosen.trainer.epochs,
-            "warmup": chosen.scheduler.warmup,
-            "fractions": list(chosen.split.fractions),
-        },
+        "chosen": {"model": model, "batch_size": chosen.data.batch_size, "epochs": chosen.trainer.epochs},
         "splits": splits,
         "cpu_minutes": max(minutes for _, minutes in runs),
         "metric": "average precision" if table.name in CLASSES else "pearson",
@@ -249,7 +223,6 @@ def measure(table: OwnTable, seeds: int | None = None) -> dict[str, Any]:
         "ensemble_score": means.get(TOGETHER),
         "best_baseline": best,
         "best_baseline_score": baselines[best],
-        "difference": round(means[model] - baselines[best], 4),
         "each_split": {name: [round(value, 4) for value in scores_of[name]] for name in (model, best)},
     }
 
@@ -288,10 +261,9 @@ def main() -> None:
         print(json.dumps(done[table.name]), flush=True)
         machine = {"processor": processor_name(), "cores": cores(), "threads": 1, "load_at_end": os.getloadavg()[0]}
         rows = [done[one.name] for one in TABLES if one.name in done]
-        write_json(options.output, {"command": COMMAND, "tolerance": TOLERANCE, "machine": machine, "tables": rows})
-
-
-COMMAND = "python -m benchmarks.own_tables OUT.json"
+        write_json(
+            options.output, {"command": "python -m benchmarks.own_tables OUT.json", "machine": machine, "tables": rows}
+        )
 
 
 if __name__ == "__main__":
