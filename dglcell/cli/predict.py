@@ -249,7 +249,7 @@ def _predict_design(
     report(f"{written}{where}" + (f" ({rate:,.0f} strains/s)" if rate else ""))
 
 
-_STRAIN = 'genes of a strain, e.g. "b0008 b2464:0.3"; or a table'
+_STRAIN = 'genes of a strain, divided by blanks or `;`, e.g. "b0008 b2464:0.3"; or a table'
 _EXPLAINED = "table of subsets and sources, .csv (default: print them)"
 
 

@@ -263,7 +263,7 @@ def _check_ablation(config: Config, epochs: int) -> None:
         raise ConfigError(
             "`--without-messages` trains again in the same process, so that it works with a single device only",
             got=f"`trainer.devices: {config.trainer.devices}`, `trainer.num_nodes: {config.trainer.num_nodes}`",
-            do="leave it out, and train `experiment.name=NAME-without-messages model.layers=0` afterwards",
+            do="leave it out, and repeat the command afterwards with `trainer.devices=1 trainer.num_nodes=1`",
         )
 
 

@@ -39,18 +39,6 @@ KINDS: dict[str, Mapping[str, type]] = {"model": MODELS, "loss": LOSSES}
 """This maps each section whose keys depend on its `name` to its names, and each name to the dataclass of its keys."""
 
 
-Tag = Annotated[str, must(lambda tag: len(tag) <= 64, "is longer than W&B takes", "at most 64 characters")]
-NOT_IN_NAMES = "# % / : ? \\"
-NameAtWandb = Annotated[
-    str,
-    must(
-        lambda name: 0 < len(name) <= 128 and not {*name} & {*NOT_IN_NAMES.split()},
-        "is no name that W&B takes",
-        f"1 to 128 characters, none of {NOT_IN_NAMES}",
-    ),
-]
-
-
 @dataclass
 class ExpectedConfig:
     """Give the result that a run of the unchanged file should have on the test part, for its first phenotype."""
@@ -66,7 +54,7 @@ class ExperimentConfig:
 
     name: str = ""  # name of the run directory; the file's folder and stem if empty
     description: str = ""  # one line for listings and reports
-    tags: list[Tag] = field(default_factory=list)  # tags of the W&B run
+    tags: list[str] = field(default_factory=list)  # tags of the W&B run
     expected: ExpectedConfig | None = None  # a result to compare with, if the command line changes no key
 
 
@@ -152,9 +140,17 @@ class TrackingConfig:
 
     #: disabled | offline | online | auto: offline in a job of SLURM, else online
     wandb: Annotated[str, one_of("disabled", "auto", "offline", "online")] = "disabled"
-    project: NameAtWandb = "dglcell"  # project at W&B
-    entity: NameAtWandb | None = None  # user or team at W&B; null: your own
-    group: NameAtWandb | None = None  # group at W&B; null: the experiment's name
+    project: str = "dglcell"  # project at W&B
+    entity: str | None = None  # user or team at W&B; null: your own
+    group: str | None = None  # group at W&B; null: the experiment's name
+
+    def validate(self) -> None:
+        """Raises ConfigError, naming the key."""
+        for key in ("project", "entity", "group") if self.wandb != "disabled" else ():
+            name, refused = getattr(self, key), "# % / : ? \\"
+            if name is not None and not (0 < len(name) <= 128 and not set(name) & set(refused.split())):
+                expected = f"1 to 128 characters, none of {refused}"
+                raise ConfigError(f"`tracking.{key}` is no name that W&B takes", got=name, expected=expected)
 
 
 Folder = Annotated[str, must(bool, "is empty", "a folder", "e.g. `.` for the working folder")]
@@ -332,6 +328,9 @@ class Config:
             fault = "leads out of `paths.runs`" if leads_out else "cannot be the name of a folder"
             expected = f"letters, digits and signs, at most {LONGEST_NAME} bytes, or several with `/` between them"
             raise ConfigError(f"`experiment.name` {fault}", got=ascii(given)[1:-1], expected=expected)
+        if self.tracking.wandb != "disabled" and any(len(tag) > 64 for tag in self.experiment.tags):
+            what = "`experiment.tags` has a tag that W&B refuses"
+            raise ConfigError(what, got=self.experiment.tags, expected="at most 64 characters each")
 
     @property
     def run_directory(self) -> Path:

@@ -32,7 +32,7 @@ def needs(config: Config) -> list[PublishedFile]:
     found += [
         file for part in config.data.source.parts if part.name in LABORATORIES for file in LABORATORIES[part.name].files
     ]
-    known, written = published(), json.dumps(asdict(config))
+    known, written = published(), json.dumps(asdict(config), default=str)
     found += [file for path, file in known.items() if f'"{path}"' in written]
     return _once([*found, *(known[of.not_within].whole for of in cell.networks.values() if of.not_within in known)])
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import yaml
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dglcell.checks import HIDDEN, check_one_line, read_section
@@ -43,8 +43,13 @@ BASES = {name: kind.base for name, kind in MODELS.items() if kind.base}
 model's."""
 
 
-LEFT: dict[str, object] = {"start_from": None, "loss.phenotype_weights": None}
-"""Keys that have left, with the value by which they did nothing: runs of before have them, and are read without."""
+LEFT: dict[str, tuple[object, str]] = {
+    "start_from": (None, "copy weights by `load_state_dict` in a loop of your own"),
+    "loss.phenotype_weights": (None, "set `loss.name: gaussian`, which estimates the noise of each phenotype"),
+    "data.source.csv.guides.places_by_sequence": (False, "name the column of sites by `guides.site`"),
+}
+"""Keys that have left, each with the value by which it did nothing and with what to do in its place: runs of before have
+them, and are read without."""
 
 
 DEEPEST = 50
@@ -140,7 +145,7 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
         if isinstance(cell, dict) and isinstance(networks := cell.get("networks"), dict):
             # `cell.networks.NAME: null` removes a network of an extended file.
             cell["networks"] = {name: network for name, network in networks.items() if network is not None}
-        for key, idle in LEFT.items():
+        for key, (idle, _) in LEFT.items():
             _forget(plain, key, idle)
     except OmegaConfBaseException as error:
         what = f"`{error.full_key}` has a wrong value" if error.full_key else "not a configuration"
@@ -156,6 +161,8 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
         return parse_config(content, full, where=where)
 
     def remedy(key: str, value: object) -> str | None:
+        if key in LEFT:
+            return LEFT[key][1]
         found = [] if "." in key else _in_sections(key, hints)
         return explain(key, value) or (f"did you mean `{found[0]}`?" if len(found) == 1 else None)
 
@@ -237,12 +244,14 @@ def _layers(path: Path, seen: tuple[Path, ...], base: str | None = None) -> Dict
         do = "remove `extends` from one of them"
         raise ConfigError("configurations extend each other in a circle", got=circle, do=do)
     own = read_yaml(path)
-    written: Any = OmegaConf.to_container(own)
-    extends = written.get("extends") or []
-    if "extends" in written:
-        del own["extends"]
+    try:
+        extends = own.pop("extends", None) or []
+    except OmegaConfBaseException as error:
+        expected = "a file name, or a list of them, without `${…}` of other keys"
+        got = str(error).splitlines()[0]
+        raise ConfigError(f"'{path}': `extends` cannot be resolved", got=got, expected=expected) from error
     names = [extends] if isinstance(extends, str) else extends
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+    if not isinstance(names, list | ListConfig) or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"'{path}': `extends` names no files", got=extends, expected="a file name, or a list of them")
     for name in names:
         check_one_line(name, "extends")

@@ -76,7 +76,8 @@ class CellConfig:
         for name, of in (("lose_blocked", "reactions"), ("media", "exchange reactions"), ("derived", "genes")):
             if getattr(self, name) and not (self.model and (self.metabolism or name == "derived")):
                 got = f"`{key}.model: {self.model or 'null'}`, `{key}.metabolism: {str(self.metabolism).lower()}`"
-                do = f"name a model and set `{key}.metabolism: true`, or leave `{key}.{name}` out"
+                with_nodes = "" if name == "derived" else f" and set `{key}.metabolism: true`"
+                do = f"name a model{with_nodes}, or leave `{key}.{name}` out"
                 raise ConfigError(f"`{key}.{name}` needs the {of} of a metabolic model", got=got, do=do)
         if self.similarity is not None:
             self.similarity.validate(f"{key}.similarity")
@@ -159,7 +160,8 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
     relations = dict(parts)
     if len(relations) < len(parts):
         twice = listing(relation[1] for relation, number in Counter(of for of, _ in parts).items() if number > 1)
-        what, do = "relations share a name", "rename a network; those of channels are called `network_channel`"
+        do = "rename a network; its channels are called `network_channel`, and `derived` and `similarity` make others"
+        what = "relations share a name"
         raise GraphError(what, got=twice, do=do)
     return _assemble(vocabularies, relations, config.lose_blocked, provenance=origin, **more)
 

@@ -100,6 +100,7 @@ def _of_pyg(data: Any) -> Heterograph:
         return {k: x for k, x in store.items() if isinstance(x, Tensor) and x.ndim > 0 and len(x) == number}
 
     found = Heterograph({t: data[t].num_nodes for t in data.node_types})
+    found.names = {t: _vocabulary(t, data[t].names) for t in data.node_types if "names" in data[t]}
     found.ndata = {t: features(data[t], n) for t, n in found.num_nodes.items()}
     for relation in data.edge_types:
         store = data[relation]

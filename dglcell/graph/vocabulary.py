@@ -63,9 +63,8 @@ class Vocabulary:
     """
 
     names: tuple[str, ...] = ()  #: sorted names without duplicates
-    aliases: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict, compare=False, repr=False
-    )  #: other name → names
+    #: other name → names
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False, repr=False)
     shown: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)  #: name → name to show beside it
 
     @classmethod
@@ -243,10 +242,13 @@ def way_out(names: Sequence[str], genes: Vocabulary, prefix_key: str = "") -> st
     if sign := genes.separator_in(names):
         return f"both genes of '{names[0]}' are known; genes are separated by `;`, so write it in place of '{sign}'"
     first = names[0] if names else ""
-    for prefix in (first[:length] for length in range(len(first), 0, -1)):
-        if all(one.startswith(prefix) and genes.find(one[len(prefix) :]) in genes for one in names[:LOOKED_AT]):
-            do = f'set `{prefix_key}: "{prefix}"`' if prefix_key else "write the names without it"
-            return f"every name begins with '{prefix}': {do}"
+    for sign in (place for place, letter in enumerate(first) if not letter.isalnum()):
+        before, behind = first[: sign + 1], first[sign:]
+        if all(one.startswith(before) and genes.find(one[len(before) :]) in genes for one in names[:LOOKED_AT]):
+            do = f'set `{prefix_key}: "{before}"`' if prefix_key else "write the names without it"
+            return f"every name begins with '{before}': {do}"
+        if all(one.endswith(behind) and genes.find(one[: -len(behind)]) in genes for one in names[:LOOKED_AT]):
+            return f"every name ends with '{behind}': write the names without it"
     return ""
 
 

@@ -276,7 +276,7 @@ class CoupledLoss(Loss):
             weighted["mse"] = (config.mse, mean_cost(sums_2T))
         few, many, enough = self._compared(batch, epoch)
         if self.distance_weight > 0:
-            distance = distribution_matching if self.buffer is None else transport_cost
+            distance = transport_cost if config.distance_key == "wasserstein" else distribution_matching
             costs_T = distance(few.prediction.T.contiguous(), few.target.T.contiguous())
             weighted[config.distance_key] = (self.distance_weight, self._mean(costs_T, few, enough))
         if config.supcr > 0:

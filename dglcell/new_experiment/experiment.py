@@ -49,8 +49,8 @@ def write_experiment(wanted: Wanted) -> str:
     table = load_source(SourceConfig("csv", csv=own.config))
     chosen = choose_settings(Facts.of(table, cell, own.activity_from), wanted.split, wanted.model)
     content["extends"].append(BASES[chosen.model])
-    for section, keys in chosen.keys.items():
-        content[section] = {**content.get(section, {}), **keys}
+    for section, settings in chosen.keys.items():
+        content[section] = {**content.get(section, {}), **settings}
     head = (
         f"Strains of {wanted.table.name} on the cell graph of {wanted.cell}.",
         f"{chosen.sentence}.",

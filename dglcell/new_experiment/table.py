@@ -109,9 +109,13 @@ def find_cell(wanted: Wanted) -> tuple[CellGraph, dict[str, Any]]:
             what = f"the file of the metabolic model '{wanted.cell}' is not there"
             raise ConfigError(what, expected=EXPECTED) from error
         raise
-    if not wanted.fetch or not (files := _files_of_names(cell, wanted)):
+    if not wanted.fetch or not (files := _files_of_names(cell)):
         return cell, keys
-    _download(files, f"`{wanted.cell}` has other names of genes", wanted)
+    try:
+        _download(files, f"`{wanted.cell}` has other names of genes", wanted)
+    except DataError as error:  # the table may not need them
+        log.warning("%s", error)
+        return cell, keys
     return cell.with_genes(add_names(cell.genes, [cell.genes], None)[0]), keys
 
 
@@ -132,7 +136,7 @@ def _download(files: Sequence[PublishedFile], why: str, wanted: Wanted) -> None:
 # Other names of genes.
 
 
-def _files_of_names(cell: CellGraph, wanted: Wanted) -> list[PublishedFile]:
+def _files_of_names(cell: CellGraph) -> list[PublishedFile]:
     """Return the file of the catalogue that names genes like these, if it is not here."""
     listed = names_of_genes(cell.genes)
     files = [] if listed is None else [GENE_SETS[listed].file.whole]
@@ -141,11 +145,11 @@ def _files_of_names(cell: CellGraph, wanted: Wanted) -> list[PublishedFile]:
 
 def _names_to_fetch(cell: CellGraph, wanted: Wanted) -> list[str]:
     """Return advice on how to download the catalogue's names, where they are not here."""
-    files = _files_of_names(cell, wanted)
+    files = _files_of_names(cell)
     return [f"`{wanted.command} --fetch` downloads other names of genes ({format_offer(files)})"] if files else []
 
 
-def _choose_aliases(other: dict[str, str], model: str | None, wanted: Wanted) -> str | None:
+def _choose_aliases(other: dict[str, str], model: str | None) -> str | None:
     """Choose the gene set of the catalogue, or the metabolic model, with most of the names that are not systematic."""
     best, most = None, 0
     for name in filter(None, (names_of_genes(other.values()), model)):
@@ -209,7 +213,7 @@ def read_own_table(wanted: Wanted, cell: CellGraph, model: str | None) -> OwnTab
         found = find_measured(rows, config, aliases, cell.genes)
     lacking = len(rows) - len(found.rows)
     other = {text: gene for text, gene in found.changes.meant.items() if gene in cell.genes and text != gene}
-    chosen = wanted.aliases or (_choose_aliases(other, model, wanted) if other else None)
+    chosen = wanted.aliases or (_choose_aliases(other, model) if other else None)
     config = replace(config, missing="drop" if lacking else "refuse", aliases=chosen)
     if chosen is not None:
         are = "is no systematic one" if len(other) == 1 else "are not systematic"

@@ -224,10 +224,11 @@ class GenotypeColumns:
             kinds |= {"expected: one of": ANOTHER}
             do = [advice for kind, advice in kinds.items() if kind in text]
             raise IssuesError(rows, issues, "mend or remove them", *do)
-        lacking = [""] * len(rows)
+        missing = [list[str]() for _ in range(len(rows))]
         for name, where in changes.where(changes.unknown(vocabulary)).items():
             for row in where:
-                lacking[row] = f"{lacking[row]};{name}".lstrip(";")
+                missing[row].append(name)
+        lacking = [";".join(names) for names in missing]
         is_known = np.array([not names for names in lacking], dtype=bool)
         kept = is_known[changes.row_of]
         names, numbers, _ = changes.targets

@@ -144,7 +144,7 @@ def every_gene(vocabulary: Vocabulary) -> list[int]:
 def read_genes(path: Path, vocabulary: Vocabulary) -> list[int]:
     """Read a list of genes, and return their indices in order."""
     where = f"gene list '{path}'"
-    if not path.is_file():
+    if not path.exists() or path.is_dir():  # it may be a pipe
         raise GenotypeError(f"{where} not found", expected="a text file, one gene name a line")
     names = [vocabulary.find(name) for name in read_list(path).values()]
     unknown = [name for name in dict.fromkeys(names) if name not in vocabulary]

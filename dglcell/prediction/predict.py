@@ -320,8 +320,9 @@ class Ranking:
         yield merged
 
 
-PART_STRAINS = 2**17
-"""Strains of a part at most, which is what is lost when a process is stopped."""
+PART_STRAINS, FEW_STRAINS, MOST_PARTS = 2**17, 2**14, 4096
+"""Strains of a part at most, which is what is lost when a process is stopped. Small designs have smaller parts, of
+``FEW_STRAINS`` at least."""
 
 
 def predict_design(
@@ -375,7 +376,7 @@ def predict_design(
         table = pa.table(design.columns(strains) | {PREDICTED_BY: by} | predict(strains))
         return table if ranking is None else ranking.first(table)
 
-    size = max(1, min(PART_STRAINS, total // ranks.size))
+    size = max(1, min(PART_STRAINS, max(FEW_STRAINS, total // MOST_PARTS), total // ranks.size))
     size = size if output.suffix else rows_of_parts(output, about, size)
     parts = -(-total // size)
     mine = range(parts) if output.suffix else range(ranks.rank, parts, ranks.size)

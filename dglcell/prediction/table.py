@@ -101,7 +101,8 @@ def rows_of_parts(folder: Path, about: Mapping[str, Any], size: int) -> int:
             write_json(record, {**about, ROWS: size})
     found: dict[str, Any] = {}
     with suppress(UnreadableError):
-        check_fields(content := read_json(record), {"": dict[str, Any]})
+        content = read_json(record)
+        check_fields(content, {"": dict[str, Any]})
         found = content
     differ = [key for key, value in about.items() if found.get(key) != value]
     if isinstance(rows := found.get(ROWS), int) and rows > 0 and not differ:

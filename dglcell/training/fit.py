@@ -96,6 +96,8 @@ def tracked(config: Config) -> Iterator[Logger | None]:
         exit_code = 0
     except StoppedError as stop:
         exit_code = 255 if stop.signal == signal.SIGINT else 128 + stop.signal  # W&B shows 255 as stopped by its user
+        if stop.signal != signal.SIGINT:
+            run.mark_preempting()
         raise
     finally:
         folder = Path(run.dir).parent

@@ -282,7 +282,7 @@ def test_a_rule_that_is_nested_deep_is_read_or_refused_at_once(saved: Saved, lev
             read_model(saved(rule))
 
 
-GENES = Vocabulary.of(["b0001", "b0002", "b0003", "YDL133C", "YDL133C-A", "ADE5,7"])
+GENES = Vocabulary.of(["b0001", "b0002", "b0003", "YDL133C", "YDL133C-A", "ADE5,7", "1017", "1018", "17", "18"])
 
 
 @pytest.mark.parametrize(
@@ -293,6 +293,8 @@ GENES = Vocabulary.of(["b0001", "b0002", "b0003", "YDL133C", "YDL133C-A", "ADE5,
         (["B0001/b0003"], "in place of '/'"),
         (["511145.b0001", "511145.b0002"], "every name begins with '511145.': set `net.strip_prefix: \"511145.\"`"),
         (["G_B0001"], "begins with 'G_'"),
+        (["b0001_del", "B0003_del"], "every name ends with '_del': write the names without it"),
+        (["hsa:1017", "hsa:1018"], "begins with 'hsa:'"),
         (["b00011", "xb0002"], ""),
         (["eco:b0001", "other"], ""),
         ([], ""),

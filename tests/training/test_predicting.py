@@ -145,7 +145,7 @@ def test_the_predictions_of_a_run_are_those_of_what_predicts(tiny_run: RunDirect
     tested = pd.read_csv(tiny_run.predictions("test"))
     best, network = (dglcell.load(tiny_run.path, predict_with=way).predict(tested[["genes"]]) for way in WAYS[:2])
     kept = read_predictions(tiny_run, "test")["fitness"].predicted
-    own = read_predictions(tiny_run, "test", of_network=True)["fitness"].predicted
+    own = tested.get("network_fitness", tested.predicted_fitness)
     np.testing.assert_allclose(kept, best.predicted_fitness, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(own, network.predicted_fitness, rtol=1e-4, atol=1e-6)
     assert ("network_fitness" in tested) == (not np.array_equal(kept, own))

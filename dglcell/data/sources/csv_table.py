@@ -222,7 +222,8 @@ def guide_covariates(config: GuideConfig, rows: Rows, known: Sequence[str] = ())
     for number, name in enumerate(names.tolist()):
         sequence = references.get(name, "")
         if len(sequence) != length:  # the most frequent base at each position, the first in the alphabet of equal ones
-            times = np.stack([(bases[site == number] == base).sum(axis=0) for base in range(len(BASES))])
+            here = bases[site == number]
+            times = np.stack([(here == base).sum(axis=0) for base in range(len(BASES))])
             sequence = "".join(BASES[base] for base in times.argmax(axis=0))
         matching[site == number] = [BASES.index(base) for base in sequence]
         shown.append(name if name == NO_SITE else f"{name} {sequence}")
