@@ -8,6 +8,7 @@ speed changes is as slow for one as for the other; medians are compared.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import json
 import resource
@@ -144,6 +145,8 @@ def measured_memory(device: str) -> Iterator[SimpleNamespace]:
         yield peak
         peak.bytes = torch.cuda.max_memory_allocated(device) - before
     else:
+        if sys.platform.startswith("linux"):
+            ctypes.CDLL(None).malloc_trim(0)  # freed memory is kept, and would count as there before
         with suppress(OSError):  # else the mark of the whole life of the process counts
             (PROCESS / "clear_refs").write_text("5", encoding="utf-8")
         before = kilobytes(PROCESS / "status", "VmRSS") or 0

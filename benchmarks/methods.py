@@ -19,6 +19,7 @@ from dglcell.models.config import HeteroCellConfig
 from dglcell.perturbation import STRATEGIES
 from dglcell.perturbation.execution import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.perturb import lists_on
 
 # A method is a module that predicts and has a training step.
 
@@ -105,20 +106,16 @@ def build_ours(
     half: bool = False,
     recompute: bool = False,
 ) -> Ours:
-    """Build the model on ``device``.
+    """Build the model on ``device``, maybe with ``torch.compile`` for layers, and differences in bfloat16 (``half``).
 
-    Args:
-        workload: what is computed.
-        device: device of the model.
-        strategy, kernel: strategy and kernel of the model.
-        compiled: whether ``torch.compile`` joins the operations of layers.
-        half: whether differences are in bfloat16.
-        recompute: whether layers are computed once more in the backward pass, however much memory there is.
+    With ``recompute`` layers are computed once more in the backward pass, however much memory there is.
 
     Raises:
         MissingDependencyError: DGL does not run on this device.
         UnsupportedError: the kernel is for another device.
     """
+    if strategy == "difference" and not lists_on(torch.device(device).type):
+        raise UnsupportedError("`difference` is `node_mask` on this device")
     if kernel != "auto" and kernel not in kernels_on(device):
         raise UnsupportedError(f"kernel '{kernel}' is not for this device")
     check_kernel(kernel, device)

@@ -168,7 +168,8 @@ SURROUNDED = (
     f"  binds: ['{QUOTED}']\n  container_command: 'apptainer {' '.join(TOUCH)}'\n"
 )
 KEYS = (
-    *("experiment.name", "experiment.description", "paths.runs", "paths.data", "paths.raw", "data.store", "resume"),
+    *("experiment.name", "experiment.description", "tracking.project", "tracking.group", "tracking.entity"),
+    *("paths.runs", "paths.data", "paths.raw", "data.store", "resume"),
     *("slurm.partition", "slurm.account", "slurm.qos", "slurm.mail", "slurm.mail_type", "slurm.gpu", "slurm.logs"),
 )
 """One text each."""

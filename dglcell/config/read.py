@@ -48,7 +48,7 @@ LEFT: dict[str, tuple[object, str]] = {
     "loss.phenotype_weights": (None, "set `loss.name: gaussian`, which estimates the noise of each phenotype"),
     "data.source.csv.guides.places_by_sequence": (False, "name the column of sites by `guides.site`"),
 }
-"""Keys that have left, each with the value by which it did nothing and with what to do in its place: runs of before have
+"""Keys that have left, each with the value by which it did nothing, and what to do in its place. Runs of before have
 them, and are read without."""
 
 

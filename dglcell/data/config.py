@@ -133,10 +133,10 @@ class SplitConfig:
     def validate(self) -> None:
         """Raise ConfigError if a value is unknown or out of range, or if two values contradict each other."""
         check_values(self, "split")
-        self._validate_kind()
         if (self.folds is None) != (self.fold is None):
             got, do = f"folds {self.folds}, fold {self.fold}", "for example `split.folds=5 split.fold=0`"
             raise ConfigError("`split.folds` and `split.fold` go together", got=got, do=do)
+        self._validate_kind()
         if self.folds is None or self.fold is None:
             return
         if self.kind not in FOLDED:
@@ -166,7 +166,8 @@ class SplitConfig:
                 raise ConfigError(f"`split.kind: {kind}` and `split.{name}` go together", got=got, do=do)
         if self.test_values and (self.kind not in ("covariate", "gene_disjoint") or self.folds is not None):
             what = "`split.test_values` is for a covariate or gene_disjoint split without folds"
-            raise ConfigError(what, got=self.kind, expected="covariate or gene_disjoint")
+            got = self.kind if self.folds is None else f"{self.kind}, folds {self.folds}"
+            raise ConfigError(what, got=got, expected="covariate or gene_disjoint, and no folds")
 
 
 Unknown = Annotated[str, one_of(*UNKNOWN_POLICIES)]

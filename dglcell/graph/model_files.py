@@ -245,8 +245,8 @@ def whole_rules() -> Iterator[None]:
         written = str(text or "").replace("()", "").strip()
         try:
             rule = read(BARRED.sub(lambda name: name[0].replace("|", BAR), written))
-        except (TypeError, RecursionError, MemoryError):
-            rule = GPR()
+        except (TypeError, RecursionError, MemoryError) as error:
+            rule, written = GPR(), written if isinstance(error, TypeError) else f"{written} (nested too deep)"
         if rule.body is not None:
             rule.body = _joined(rule.body, frozenset())
             rule.update_genes()

@@ -103,7 +103,7 @@ class Vocabulary:
         """Return the index of ``name``; a ``GraphError`` suggests close names."""
         if name not in self._index:
             what, expected = f"unknown name '{name}'{self.suggestion(name)}", f"one of the {len(self):,} names of"
-            do = "use systematic names, as `dglcell.load_cell(…).genes.names` lists them in Python"
+            do = "use systematic names; for genes, `dglcell.load_cell(…).genes.names` lists them in Python"
             raise GraphError(what, expected=f"{expected} the vocabulary", do=do)
         return self._index[name]
 
@@ -242,8 +242,8 @@ def way_out(names: Sequence[str], genes: Vocabulary, prefix_key: str = "") -> st
     if sign := genes.separator_in(names):
         return f"both genes of '{names[0]}' are known; genes are separated by `;`, so write it in place of '{sign}'"
     first = names[0] if names else ""
-    for sign in (place for place, letter in enumerate(first) if not letter.isalnum()):
-        before, behind = first[: sign + 1], first[sign:]
+    for place in (place for place, letter in enumerate(first) if not letter.isalnum()):
+        before, behind = first[: place + 1], first[place:]
         if all(one.startswith(before) and genes.find(one[len(before) :]) in genes for one in names[:LOOKED_AT]):
             do = f'set `{prefix_key}: "{before}"`' if prefix_key else "write the names without it"
             return f"every name begins with '{before}': {do}"

@@ -24,7 +24,7 @@ from dglcell.nn.blocks import initialise
 from dglcell.perturbation import DGL_STRATEGIES
 from dglcell.perturbation.execution import BaseCache, BasePass, Choices
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import LISTING_DEVICES, perturb
+from dglcell.perturbation.perturb import lists_on, perturb
 from dglcell.perturbation.rules import from_source
 
 log = logging.getLogger("dglcell")
@@ -199,7 +199,7 @@ class CellModel(StrainModel):
             return False
         strategy, device_type = self.config.strategy, next(self.parameters()).device.type
         strategy = self.choices_on().strategy if strategy == "auto" else strategy
-        return strategy == "difference" and device_type in LISTING_DEVICES
+        return strategy == "difference" and lists_on(device_type)
 
     def _encode(self, genotypes: GenotypeBatch, kept_pass: BasePass | None, strategy: str | None = None) -> Encoded:
         config, choices = self.config, self.choices_on()
@@ -288,7 +288,7 @@ class CellModel(StrainModel):
         if strategy == "auto":
             strategy = found.strategy
             why = "for single edges" if config.strategy_of_edges() else f"the default on {device_type}"
-        elif strategy == "difference" and device_type not in LISTING_DEVICES:
+        elif strategy == "difference" and not lists_on(device_type):
             strategy, why = "node_mask", "lists are for a CPU"
         kernel = "of DGL"
         if strategy not in DGL_STRATEGIES:

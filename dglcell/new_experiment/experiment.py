@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -52,13 +53,13 @@ def write_experiment(wanted: Wanted) -> str:
     for section, settings in chosen.keys.items():
         content[section] = {**content.get(section, {}), **settings}
     head = (
-        f"Strains of {wanted.table.name} on the cell graph of {wanted.cell}.",
-        f"{chosen.sentence}.",
-        f"`dglcell config show {wanted.file}` prints every key with its default.",
-        f"{chosen.schedule}.",
-        "Comments say why each key has its value. Keys without a comment say what the table is.",
+        _comment(f"Strains of {wanted.table.name} on the cell graph of {wanted.cell}."),
+        _comment(f"{chosen.sentence}."),
+        f"# `dglcell config show {shlex.quote(str(wanted.file))}` prints every key with its default.",
+        _comment(f"{chosen.schedule}."),
+        _comment("Comments say why each key has its value. Keys without a comment say what the table is."),
     )
-    text = "\n".join([*map(_comment, head), with_reasons(content, chosen.reasons)])
+    text = "\n".join([*head, with_reasons(content, chosen.reasons)])
     with atomic_file(wanted.file) as partial:
         partial.write_text(text, encoding="utf-8")
         config = load_config(partial)

@@ -69,7 +69,7 @@ class Choices:
         compiles = asked and compiler_works(device_type)
         half = (compiles or (pays and one_kernel)) and multiplies_bfloat16_fast(device_type)
         half = half if precision == "auto" else precision == "bf16"
-        # Lists, which run uncompiled, pay less often beside compiled layers.
+        # On a CPU lists, which run uncompiled, pay less often beside compiled layers.
         share = min(self.dense_share, COMPILED_DENSE_SHARE) if compiles else self.dense_share
         return replace(self, compiled=compiles, half=half, dense_share=share)
 

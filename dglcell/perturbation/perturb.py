@@ -26,6 +26,12 @@ LISTING_DEVICES = ("cpu",)
 """Here lists of the rows that differ pay, and one relation after the other, whose rows stay in the cache. Elsewhere all
 rows of all relations are computed at once: fewer launches, and no size that the host has to wait for."""
 
+
+def lists_on(device_type: str) -> bool:
+    """Return whether the strategy `difference` lists rows on a device; elsewhere it computes as `node_mask` does."""
+    return device_type in LISTING_DEVICES
+
+
 MOST_SLOTS = 256  # lost nodes by strain that are listed; more than a state has columns do not pay
 
 
@@ -169,7 +175,7 @@ def perturb(
     few = {t: x for t, x in changes.nodes.items() if t not in graph.derived and x.most <= MOST_SLOTS}
     slots = {node_type: targets.padded() for node_type, targets in few.items()}
     kept = {t: Kept(base[t], mask, slots.get(t), activities_NB=left.get(t), whole=whole) for t, mask in keep.items()}
-    lists = device_type in LISTING_DEVICES
+    lists = lists_on(device_type)
     engine_class = Difference if lists and strategy == "difference" else NodeMask
     choices = replace(choices, stack=not lists and active() is None)
     return PerturbedCell(engine_class(graph, kept, kernel, choices, kept_pass), kept, graph)

@@ -57,7 +57,9 @@ def summary(runs: Sequence[RunFiles]) -> pd.DataFrame:
             values += [(*of_row, metric, value) for metric, value in row.metrics.items()]
     grouped = pd.DataFrame(values, columns=[*GROUP, *NUMBER, "value"]).groupby([*GROUP, *NUMBER], sort=False)["value"]
     found = grouped.agg(mean=lambda of: of.mean(skipna=False), sd=lambda of: of.std(skipna=False), runs="size")
-    return found.reset_index().sort_values("kind", key=lambda of: of == BASELINE, kind="stable")
+    table: pd.DataFrame = found.reset_index()
+    order = {"kind": table["kind"] == BASELINE, "name": pd.factorize(table["name"])[0]}  # names as they come first
+    return table.loc[pd.DataFrame(order, table.index).sort_values(["kind", "name"], kind="stable").index]
 
 
 def _split(run: RunFiles) -> str:

@@ -175,10 +175,11 @@ def draw_curves(
     *,
     note: str = "",
     colors: Sequence[str] = SERIES,
+    log_scale: bool = False,
 ) -> None:
     """Draw lines through the epochs that have a value, and one at the best epoch.
 
-    Epochs have markers while they are few. Losses have a logarithmic axis where they span much.
+    Epochs have markers while they are few. With ``log_scale`` the axis is logarithmic where values span much.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -195,7 +196,7 @@ def draw_curves(
             color=colors[i % len(colors)], label=shorten(name, 30),
         )  # fmt: skip
     finite = np.concatenate([values[np.isfinite(values)] for values in curves.values()])
-    if title == "Loss" and finite.min() > 0 and finite.max() / finite.min() > 20:
+    if log_scale and finite.min() > 0 and finite.max() / finite.min() > 20:
         axes.set_yscale("log")
     if run.rows:
         axes.axvline(run.best_epoch, color=ORANGE, linewidth=1.4, zorder=0)
@@ -244,7 +245,7 @@ def overview(run: RunFiles) -> bytes:
                 draw_nothing(right, "", "")
         losses, scores = last.subplots(1, 2)
         of_parts = {name: run.curve(f"{name}/loss") for name in ("train", "validation")}
-        draw_curves(losses, "Loss", "loss [normalised units]", run, of_parts, colors=(GREY, BLUE))
+        draw_curves(losses, "Loss", "loss [normalised units]", run, of_parts, colors=(GREY, BLUE), log_scale=True)
         draw_validation_score(scores, run, shown, run.kind(shown[0]) if shown else REGRESSION)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", pil_kwargs={"compress_level": 9})

@@ -101,6 +101,7 @@ def test_steps_are_timed_in_turn_and_written(
     assert [row["batch"] for row in found["rows"]] == [2, 3]
     for row in found["rows"]:
         peer, ours = row["methods"].values()
+        assert peer["peak_bytes"] > 0
         assert peer["times_as_fast"] == 1
         assert ours["times_as_fast"] == pytest.approx(peer["seconds"] / ours["seconds"], rel=0.05)
     assert "difference:auto" in capsys.readouterr().out

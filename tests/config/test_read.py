@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from dglcell.checks import HIDDEN
 from dglcell.config.experiment import KINDS
-from dglcell.config.read import experiment_file, hide_override, load_config, named_experiments, to_yaml
+from dglcell.config.read import BASES, experiment_file, hide_override, load_config, named_experiments, to_yaml
 from dglcell.errors import ConfigError
 from dglcell.losses.config import LossConfig, MaskedConfig
 from tests.config_files import CONF, CONFIGURATIONS, config_of, refusal, write
@@ -144,13 +144,20 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     assert refusal(path).startswith(f"configuration '{tmp_path / 'basis.yaml'}' not found (extended by '{path}')")
 
 
-def test_files_of_the_package_are_extended_where_there_are_none_beside(tmp_path: Path) -> None:
+def test_files_of_the_package_are_extended_where_there_are_none_beside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("base.yaml", "conf/base.yaml"):
         path = write(tmp_path, "mine.yaml", f"extends: {name}\ncell: {{model: textbook}}\n")
         assert load_config(path).optimizer.weight_decay == 1e-6
     write(tmp_path, "base.yaml", "optimizer: {weight_decay: 0.5}\n")
     path = write(tmp_path, "mine.yaml", "extends: base.yaml\ncell: {model: textbook}\n")
     assert load_config(path).optimizer.weight_decay == 0.5
+    monkeypatch.setenv("LAB", str(tmp_path))
+    path = write(tmp_path, "sub/mine.yaml", "extends: ${oc.env:LAB}/base.yaml\ncell: {model: textbook}\n")
+    assert load_config(path).optimizer.weight_decay == 0.5
+    path = write(tmp_path, "mine.yaml", "extends: ${seed.name}\n")
+    assert "`extends` cannot be resolved" in refusal(path)
 
 
 def test_experiments_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,3 +264,12 @@ def test_a_table_in_place_of_an_experiment_is_told_what_to_do(tmp_path: Path) ->
     table.write_text("gene_1,growth\n")
     with pytest.raises(ConfigError, match=f"is a table(.|\n)*dglcell init NAME --table {table}"):
         experiment_file(table)
+
+
+@pytest.mark.parametrize(("name", "base"), BASES.items())
+def test_the_base_of_a_model_is_an_experiment_of_that_model(tmp_path: Path, name: str, base: str) -> None:
+    path = write(tmp_path, "mine.yaml", f"extends: [base.yaml, {base}]\ncell: {{model: textbook}}\n")
+    config = load_config(path)
+    assert (config.model.name, BASES[config.model.name]) == (name, base)
+    other = load_config(write(tmp_path, "other.yaml", "extends: base.yaml\ncell: {model: textbook}\n"))
+    assert load_config(path, ["model.name=hetero_cell"]).model.name == other.model.name == "hetero_cell"

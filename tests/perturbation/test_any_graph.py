@@ -238,6 +238,8 @@ def test_graphs_go_out_as_they_came_in() -> None:
     assert back.sha256 == cell.sha256
     assert torch.equal(back.ndata["item"]["x"], cell.ndata["item"]["x"])
     assert torch.equal(back.edata[LIKES]["day"], torch.arange(40))
+    data["user"].names = [f"user {i}" for i in range(cell.num_nodes["user"])]
+    assert dglcell.CellGraph(data).vocabularies["user"].names[1] == "user 1"
     assert dglcell.CellGraph(dgl.rand_graph(5, 9)).num_nodes == {"_N": 5}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import tracemalloc
 from collections.abc import Iterable
 from pathlib import Path
@@ -176,6 +177,11 @@ def test_a_list_of_genes_keeps_its_order(tmp_path: Path) -> None:
     path = tmp_path / "genes.txt"
     path.write_bytes(b"\xef\xbb\xbf# a comment\r\nYDR007W\r\n\r\n YAL001C  # the other\r\n")
     assert read_genes(path, NAMES) == [3, 0]
+    read_end, write_end = os.pipe()  # as `--genes <(…)` gives it
+    os.write(write_end, path.read_bytes())
+    os.close(write_end)
+    assert read_genes(Path(f"/dev/fd/{read_end}"), NAMES) == [3, 0]
+    os.close(read_end)
 
 
 @pytest.mark.parametrize(

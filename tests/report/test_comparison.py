@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -45,6 +46,8 @@ def test_runs_of_an_experiment_are_averaged(make_run: MakeRun, tmp_path: Path) -
     assert test["training mean"][4] == ""
     with open(output.with_suffix(".csv"), newline="") as file:
         rows = list(csv.DictReader(file))
+    names = [name for name, _ in itertools.groupby(row["name"] for row in rows)]
+    assert len(names) == len({*names}), "rows of an experiment stand together"
     (row,) = (r for r in rows if (r["name"], r["part"], r["metric"]) == ("one", "test", "pearson"))
     assert (float(row["mean"]), float(row["sd"]), row["runs"]) == (pytest.approx(0.6), pytest.approx(sd), "2")
     (row,) = (r for r in rows if (r["name"], r["part"], r["metric"]) == ("two", "test", "pearson"))

@@ -47,7 +47,7 @@ def test_a_key_that_has_left_is_passed_over_where_it_did_nothing() -> None:
     assert parse_config(OmegaConf.create({"start_from": None}), where="a run") == Config()
     guides = {"data": {"source": {"csv": {"guides": {"places_by_sequence": False}}}}}
     assert parse_config(OmegaConf.create(guides), where="a run").data.source.csv.guides is not None
-    with pytest.raises(ConfigError, match="a run: unknown key `start_from`\n.*\n.*load_state_dict"):
+    with pytest.raises(ConfigError, match=r"a run: unknown key `start_from`\n.*\n.*load_state_dict"):
         parse_config(OmegaConf.create({"start_from": "runs/first"}), where="a run")
 
 

@@ -404,7 +404,7 @@ TRAIN = ["train", "FILE", "--without-messages", "1"]
         ),
         (
             [*TRAIN, "trainer.devices=2"],
-            r"works with a single device only[\s\S]*train `experiment.name=NAME-without-messages model.layers=0`",
+            r"works with a single device only[\s\S]*repeat the command afterwards with `trainer.devices=1",
         ),
     ],
 )

@@ -51,7 +51,7 @@ def tracked(items: Iterable[Item], what: str, total: int) -> Iterable[Item]:
     """Return items as they come, with a bar on a terminal, and a line of the log elsewhere."""
     console = Console(stderr=True)
     if console.is_terminal:
-        return track(items, what, total, console=console, transient=True)
+        return track(items, f"{what}: {total:,}", total, console=console, transient=True)
     log.info("%s: %s", what, f"{total:,}")
     return items
 
