@@ -36,15 +36,19 @@ def run_script(script: str, folder: Path, task: int = 0) -> dict[str, list[str]]
     for name in ("bin", "cage"):
         (folder / name).mkdir(exist_ok=True)
     for name in ("srun", "module"):
-        (folder / "bin" / name).write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > "$LOG/{name}.log"\n')
+        log = f'! test -e "$LOG/{name}.log" && ! test -e "$LOG/srun.log" || echo again >> "$LOG/again"'
+        (folder / "bin" / name).write_text(f'#!/bin/sh\n{log}\nprintf "%s\\n" "$@" > "$LOG/{name}.log"\n')
         (folder / "bin" / name).chmod(0o755)
     environment = {"PATH": f"{folder}/bin:/usr/bin:/bin", "LOG": str(folder), "HOME": f"{folder}/cage"}
     environment |= {"SLURM_ARRAY_TASK_ID": str(task), "SLURM_CPUS_PER_TASK": "3"}
+    for path in folder.glob("*.log"):
+        path.unlink()
     (folder / "job.sh").write_text(script)
     command = ["bash", str(folder / "job.sh")]
     done = subprocess.run(command, cwd=folder / "cage", env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "")
     assert [*(folder / "cage").rglob("*")] == []
+    assert not (folder / "again").exists(), "`srun` is called once, and last"
     return {path.stem: path.read_text().splitlines() for path in folder.glob("*.log")}
 
 

@@ -158,12 +158,13 @@ def test_one_command_fetches_all_and_it_is_found_without_setting_anything(
 
 
 def test_one_that_fails_is_named_and_does_not_keep_others(
-    experiment: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    experiment: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "matrix.tsv").unlink()
     (folder / "model.mat").write_bytes(MODEL + b"\n")
     raw = tmp_path / "raw"
-    monkeypatch.setenv("DGLCELL_RAW", str(raw))
+    with open(experiment, "a", encoding="utf-8") as file:
+        file.write(f"\npaths: {{raw: {raw}}}\n")
     assert main(["data", "fetch", "--all", experiment]) == 2
     printed = capsys.readouterr()
     assert printed.out.startswith(str(raw / SCREEN_PATH))
@@ -220,6 +221,7 @@ def test_the_new_name_is_a_key(key: str) -> None:
 def test_all_keys_of_a_section_are_explained_at_once(tmp_path: Path) -> None:
     text = "cell: {model: textbook}\nwandb: {project: mine, tags: [a]}\n"
     message = refusal(write(tmp_path, "old.yaml", text))
+    assert (len(RENAMED), len(DROPPED)) == (68, 48)
     assert "unknown key `wandb`" in message
     assert "`wandb.project` of the original system is `tracking.project` here" in message
     assert "`wandb.tags` of the original system is `experiment.tags` here" in message

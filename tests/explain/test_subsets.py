@@ -132,6 +132,8 @@ def test_the_command_prints_a_few_strains_in_full_and_more_as_a_list(
     assert said.startswith("talB (b0008), talA (b2464): fitness")
     assert "  responsible: " in said
     assert "The model predicts the same as for the wild type." in said
+    assert main(["explain", run, "ade5,7"]) == 2
+    assert "unknown gene 'ade5,7'" in capsys.readouterr().err
     table.write_text("genes\nb0008\nb0720\nb0114;b0115\nb0116\n")
     assert main(["explain", run, str(table)]) == 0
     assert "gltA (b0720)" in capsys.readouterr().out.splitlines()[2]

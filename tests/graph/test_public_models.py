@@ -304,6 +304,7 @@ def test_ways_out_for_names_that_never_meet(names: list[str], said: str) -> None
     found = way_out(names, GENES, "net.strip_prefix")
     assert said in found
     assert bool(said) == bool(found)
+    assert "'G_': write the names without it" in way_out(["G_B0001"], GENES)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dglcell.losses.config import LOSSES
-from dglcell.losses.coupled import buffer_share, supcr, transport_cost
+from dglcell.losses.coupled import buffer_share, distribution_matching, supcr, transport_cost
 from dglcell.losses.loss import Loss, make_loss
 from dglcell.models.model import Prediction
 
@@ -142,6 +142,10 @@ def test_a_term_without_weight_is_left_out(name: str, key: str) -> None:
     assert list(without.terms) == ["mse"]
     there = ~target.isnan()
     torch.testing.assert_close(without.total, (prediction.phenotypes - target)[there].square().mean())
+    prediction, target = batch(0, 6, 1, 0.0)
+    found = make(name, supcr=0.0).eval()(Prediction(prediction.phenotypes), target, 0).terms[key]
+    distance = {"distribution": distribution_matching, "wasserstein": transport_cost}[key]
+    torch.testing.assert_close(found, distance(prediction.phenotypes.T.detach(), target.T)[0])
 
 
 def test_a_saved_loss_goes_on_as_if_it_had_never_stopped() -> None:

@@ -103,6 +103,8 @@ def test_a_reconstruction_that_no_loss_reads_is_refused(tmp_path: Path) -> None:
     message = refusal(write(tmp_path, "dango.yaml", dango), "loss=mse")
     assert message.startswith("`loss.name: mse` does not read the model's reconstruction, which nothing else would")
     assert "do:       set `loss.name: dango`, or `model.reconstruction: false`" in message
+    message = refusal(tmp_path / "dango.yaml", "loss=dango", "model.reconstruction=false")
+    assert "needs what the model does not give" in message
 
 
 def test_contrast_needs_embeddings_and_says_so() -> None:

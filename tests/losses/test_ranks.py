@@ -282,6 +282,10 @@ def test_a_reconstruction_of_no_weight_is_not_computed() -> None:
     result = DangoLoss(DangoLossConfig(schedule="pre_then_post", transition_epoch=4), 10)(prediction, TARGET, 4)
     assert not reads
     assert set(result.terms) == {"interaction", "weighted_interaction", "alpha"}
+    evaluated = DangoLoss(DangoLossConfig(), 10).eval()(prediction, TARGET, 0)
+    assert not reads
+    assert evaluated.total == evaluated.terms["interaction"]
+    assert set(evaluated.terms) == {"interaction"}
 
 
 def test_a_batch_without_labels_still_reconstructs() -> None:

@@ -412,8 +412,7 @@ def test_an_ablation_that_cannot_be_is_refused_before_the_training(
     tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], refusal: str
 ) -> None:
     verb, _, *more = words
-    overrides = tiny.overrides(tmp_path, *BARE) if verb == "train" else []
-    assert main([verb, str(tiny.file), *overrides, *more]) == 2
+    assert main([verb, str(tiny.file), *tiny.overrides(tmp_path, *BARE), *more]) == 2
     assert re.search(refusal, capsys.readouterr().err)
     assert not (tmp_path / "tiny").exists()
 

@@ -133,7 +133,7 @@ def test_ranks_do_not_send_each_other_the_graph_in_every_step(tiny: Tiny, tmp_pa
 
 
 def test_terms_of_a_loss_are_recorded_and_add_up_to_it(two: Tiny, tmp_path: Path) -> None:
-    keys = "supcr: 0.2, adaptive: false, buffer_size: 50, temperature_final: null"
+    keys = "supcr: 0.2, adaptive: false, buffer_size: 50, temperature: 0.2, temperature_final: 0.1"
     loss, distance = f"loss={{name: mle_wass_supcr, wasserstein: 0.5, {keys}}}", "wasserstein"
     options = ["data.phenotypes=null", loss, "data.batch_size=50"]
     rows = history(two.train(tmp_path, *options, "trainer.epochs=6", "optimizer.lr=0.02").directory)
@@ -145,6 +145,8 @@ def test_terms_of_a_loss_are_recorded_and_add_up_to_it(two: Tiny, tmp_path: Path
             labels = [(row[f"{part}/{n}/n"], row[f"{part}/{n}/normalised/mse"]) for n in ("fitness", "other")]
             mse = sum(n * mse for n, mse in labels) / sum(n for n, _ in labels)
             assert terms["mse"] == pytest.approx(mse, rel=1e-5)
+    # τ falls with the epoch that is running.
+    assert [row["train/loss/temperature"] for row in rows] == pytest.approx([0.2 * 0.5 ** (e / 6) for e in range(6)])
     assert rows[-1]["train/loss"] < rows[0]["train/loss"]
     # Not in training, where more strains are compared once the buffer has some.
     assert rows[-1]["validation/loss/supcr"] < rows[0]["validation/loss/supcr"]

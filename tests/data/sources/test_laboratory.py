@@ -283,6 +283,9 @@ def test_text_plain_gzipped_and_in_an_archive(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"holds 0 files called 'c.tsv'"):
         check(located(tmp_path / "t.zip", "c.tsv"))
     check(located(tmp_path / "t.zip", "t.tsv"))
+    (tmp_path / "t.tsv").write_text(TEXT.splitlines()[0] + "\n")
+    with pytest.raises(DataError, match="one row per cross"):  # also where the number of rows is not known
+        check(located(tmp_path / "t.tsv"))
 
 
 FORMS = {
