@@ -214,12 +214,12 @@ def format_runs(runs: Sequence[RunRow]) -> str:
         folders += [printable(str(run.path.parent))] * len(results)
     # Names may come from untrusted files; their escape codes would control the terminal.
     rows = [[printable(cell) for cell in row] for row in rows]
-    text = list[str]()
+    text, wrapper = list[str](), textwrap.TextWrapper(80, break_long_words=False, break_on_hyphens=False)
     for i, line in enumerate(aligned([row[:-1] for row in rows], LEFT)):
         text += [folders[i]] * (i > 0 and folders[i] != folders[i - 1])
         # The last cell goes onto another line where there is no room for it.
-        first, indent = f"{line}  ", " " * (len(line) + 2)
-        text.append(textwrap.fill(rows[i][-1], 80, initial_indent=first, subsequent_indent=indent) or line.rstrip())
+        wrapper.initial_indent, wrapper.subsequent_indent = f"{line}  ", " " * (len(line) + 2)
+        text.append(wrapper.fill(rows[i][-1]) or line.rstrip())
     return "\n".join(text)
 
 

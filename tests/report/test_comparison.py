@@ -139,6 +139,8 @@ def test_it_fits_a_terminal(tiny_run: RunDirectory) -> None:
     text = format_runs([replace(run, path=Path("runs/tiny/seed-0"), files=files)])
     assert max(map(len, text.splitlines())) <= 80
     assert " ".join(text.split()).endswith("the best two")
+    text = format_runs([replace(run, path=Path("runs/tiny") / ("x" * 90), files=files)])
+    assert " ".join(text.split()).endswith("mean of the best two"), "words stay whole where there is no room at all"
 
 
 def test_nothing_to_show(tmp_path: Path) -> None:

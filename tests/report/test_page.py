@@ -18,8 +18,6 @@ from dglcell.runs import RunDirectory
 from tests.html_page import Page
 from tests.report.invented import png_size
 
-PNG = "data:image/png;base64,"
-
 
 @pytest.fixture
 def run(drawn_run: RunDirectory, tmp_path: Path) -> RunDirectory:
