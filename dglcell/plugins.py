@@ -32,8 +32,8 @@ SLOTS = {
     "term": Slot("model.terms", "dglcell.models.terms.term:Term"),
     "conv": Slot("model.conv", "dglcell.nn.convolutions:Convolution", "dglcell.nn.convolutions:as_convolution"),
     "loss": Slot("loss.name", "dglcell.losses.loss:Loss"),
-    "source": Slot("data.source.name", "dglcell.data.sources.config:Source"),
-    "simulator": Slot("data.computed", "dglcell.data.sources.config:Simulator"),
+    "source": Slot("data.source.name", "dglcell.data.sources:Source"),
+    "simulator": Slot("data.computed", "dglcell.data.sources:Simulator"),
 }
 
 FORM = "MODULE:CLASS of your own"

@@ -140,6 +140,7 @@ def test_unknown_genes_are_refused_or_left_empty(predictor: dglcell.Predictor) -
     assert found.unknown.tolist() == ["", "b9999;x"]
     assert [math.isnan(value) for value in found.predicted_fitness] == [False, True]
     assert math.isnan(predictor.predict([["x"]], unknown="empty").predicted_fitness[0])
+    assert predictor.predict([["y"], ["x", "y"]], unknown="empty").unknown.tolist() == ["y", "x;y"]
     with pytest.raises(GenotypeError, match="row 1: no gene is deleted"):  # the model sees no covariates
         predictor.predict(dglcell.Strains.from_names([["b0720"], []]))
     with pytest.raises(GenotypeError, match="row 0: no gene is deleted"):

@@ -74,16 +74,13 @@ def render(options: argparse.Namespace) -> None:
     output = Path(options.output)
     into_folder = whole or output.is_dir() or options.output.endswith("/")
     paths = [output / f"{job.config.experiment.name}.sh" if into_folder else output for job in jobs]
-    check_outputs(options, *(p for job, p in zip(jobs, paths, strict=True) if not _holds(p, job.script)))
+    same = [path.is_file() and path.read_bytes() == job.script.encode() for job, path in zip(jobs, paths, strict=True)]
+    check_outputs(options, *(path for path, stays in zip(paths, same, strict=True) if not stays))
     for job, path in zip(jobs, paths, strict=True):
         with atomic_file(path) as partial:
             partial.touch(0o600 if job.config.slurm.environment else 0o666)  # values of variables may be tokens
             partial.write_text(job.script, encoding="utf-8")
     print(f"{count(len(paths), 'script')} written to {output}")
-
-
-def _holds(path: Path, script: str) -> bool:
-    return path.is_file() and path.read_bytes() == script.encode()
 
 
 @verb("job submit", *ARRAY)

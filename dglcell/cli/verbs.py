@@ -258,12 +258,14 @@ def _check_ablation(config: Config, epochs: int) -> None:
     """Refuse an ablation that cannot be trained, before the run is trained."""
     from dglcell.training.run import without_messages
 
-    without_messages(config, epochs)
+    ablation = without_messages(config, epochs)
     if config.trainer.devices * config.trainer.num_nodes > 1:
         raise ConfigError(
             "`--without-messages` trains again in the same process, so that it works with a single device only",
             got=f"`trainer.devices: {config.trainer.devices}`, `trainer.num_nodes: {config.trainer.num_nodes}`",
-            do="leave it out, and repeat the command afterwards with `trainer.devices=1 trainer.num_nodes=1`",
+            do=f"leave it out, and train FILE a second time with `experiment.name={ablation.experiment.name} "
+            f"model.layers=0 cell.lose_blocked=false baselines=false trainer.epochs={epochs} "
+            f"trainer.checkpoint={ablation.trainer.checkpoint}`",
         )
 
 

@@ -118,8 +118,8 @@ def experiment_file(name: str | Path) -> Path:
     key = key.removeprefix("conf/")
     if key in there:
         return there[key]
-    near = did_you_mean(key, there, "see `dglcell config show`")
-    raise ConfigError(f"experiment '{name}' not found", expected=expected, do=near)
+    what = f"'{name}' is a folder, and no experiment" if path.is_dir() else f"experiment '{name}' not found"
+    raise ConfigError(what, expected=expected, do=did_you_mean(key, there, "see `dglcell config show`"))
 
 
 def named_experiments() -> dict[str, str]:

@@ -51,7 +51,7 @@ HARDER_THAN_VALIDATION = "Validation strains look easier than test strains, so {
 
 CALIBRATES = {
     "pair_disjoint": NEW_AS_VALIDATION.replace("{things}", "query pairs"),
-    "gene_disjoint": NEW_AS_VALIDATION.replace("{things}", "new genes, and maybe other covariates,"),
+    "gene_disjoint": NEW_AS_VALIDATION.replace("{things}", "new genes"),
     "covariate": NEW_AS_VALIDATION.replace("{things}", "new covariates"),
     "gene_split_1": HARDER_THAN_VALIDATION,
     "gene_split_2": HARDER_THAN_VALIDATION,
@@ -166,7 +166,7 @@ class SplitConfig:
                 raise ConfigError(f"`split.kind: {kind}` and `split.{name}` go together", got=got, do=do)
         if self.test_values and (self.kind not in ("covariate", "gene_disjoint") or self.folds is not None):
             what = "`split.test_values` is for a covariate or gene_disjoint split without folds"
-            got = self.kind if self.folds is None else f"{self.kind}, folds {self.folds}"
+            got = f"kind {self.kind}, folds {self.folds}"
             raise ConfigError(what, got=got, expected="covariate or gene_disjoint, and no folds")
 
 

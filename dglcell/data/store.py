@@ -122,8 +122,7 @@ class StoreMeta:
             raise DataError(what, got=got, expected=f"schema {SCHEMA}", do=do)
         if sha256 != canonical_hash(content) or content.keys() != {field.name for field in fields(cls)}:
             raise damaged
-        found: StoreMeta = TypeAdapter(cls).validate_python(content)
-        return found
+        return TypeAdapter(StoreMeta).validate_python(content)
 
 
 DATA_FILE = "data.mdb"

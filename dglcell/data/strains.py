@@ -396,10 +396,11 @@ class Strains:
         columns = {column: values[start:stop] for column, values in self.columns.items()}
         return self._of(slice(first, last), self.offsets[start : stop + 1] - first, columns)
 
-    def _of(self, places: Any, offsets: Array, columns: Mapping[Column, Array]) -> Self:
-        """Return strains of the targets at ``places``."""
+    def _of(self, places: Any, offsets: Array, columns: Mapping[Column, Array], targets: Array | None = None) -> Self:
+        """Return strains of the targets at ``places``, or of these ``targets``, which have the activities there."""
         activities = None if self.activities is None else self.activities[places]
-        return self.with_(targets=self.targets[places], activities=activities, offsets=offsets, columns=columns)
+        targets = self.targets[places] if targets is None else targets
+        return self.with_(targets=targets, activities=activities, offsets=offsets, columns=columns)
 
     def take(self, rows: Array, size: int | None = None) -> Self:
         """Return the strains at ``rows``, [B] integers on the same device, in that order.
@@ -419,11 +420,11 @@ class Strains:
 
         offsets = torch.cat([counts.new_zeros(1), torch.cumsum(counts, 0)])
         size = int(offsets[-1]) if size is None else size
-        numbers = torch.arange(size, device=self.targets.device)
-        places = numbers + (self.offsets[rows] - offsets[:-1])[strains_of(offsets, size)]
-        made = self._of(places.clamp(max=len(self.targets) - 1), offsets, columns)
-        targets = torch.where(numbers < offsets[-1], made.targets.long(), -1)
-        made.__dict__.update(targets=targets, max_deletions=self.max_deletions)
+        numbers, shift = torch.arange(size, device=self.targets.device), self.offsets[rows] - offsets[:-1]
+        places = (numbers + shift[strains_of(offsets, size)]).clamp(max=len(self.targets) - 1)
+        targets = torch.where(numbers < offsets[-1], self.targets[places].long(), -1)
+        made = self._of(places, offsets, columns, targets)
+        made.__dict__["max_deletions"] = self.max_deletions
         return made
 
     def with_targets(self, chosen: NDArray[np.bool_]) -> Self:

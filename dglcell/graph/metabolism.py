@@ -44,14 +44,13 @@ def enzyme_complexes(rule: GPR, *, limit: int = 10_000, where: str = "rule") -> 
         terms, *others = map(expand, node.values)
         any_of = isinstance(node.op, ast.Or)
         for other in others:
-            size = len(terms) + len(other) if any_of else len(terms) * len(other)
-            if size > limit:
+            if any_of:
+                terms |= other
+            if (size := len(terms) if any_of else len(terms) * len(other)) > limit:
                 what, expected = f"{where}: the gene rule expands to too many enzyme complexes", f"at most {limit:,}"
                 do = "simplify the rule in the model file; AND over long OR-lists multiplies their lengths"
                 raise GraphError(what, got=f"{size:,} or fewer", expected=expected, do=do)
-            if any_of:
-                terms |= other
-            else:
+            if not any_of:
                 terms = {left | right for left in terms for right in other}
         return terms
 

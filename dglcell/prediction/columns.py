@@ -224,12 +224,10 @@ class GenotypeColumns:
             kinds |= {"expected: one of": ANOTHER}
             do = [advice for kind, advice in kinds.items() if kind in text]
             raise IssuesError(rows, issues, "mend or remove them", *do)
-        missing = [list[str]() for _ in range(len(rows))]
-        for name, where in changes.where(changes.unknown(vocabulary)).items():
-            for row in where:
-                missing[row].append(name)
-        lacking = [";".join(names) for names in missing]
-        is_known = np.array([not names for names in lacking], dtype=bool)
+        strange, lacking, is_known = {*changes.unknown(vocabulary)}, [""] * len(rows), np.ones(len(rows), dtype=bool)
+        for row, name in zip(changes.row_of.tolist(), changes.written, strict=True) if strange else ():
+            if name in strange:
+                lacking[row], is_known[row] = f"{lacking[row]};{name}" if lacking[row] else name, False
         kept = is_known[changes.row_of]
         names, numbers, _ = changes.targets
         found = vocabulary.indices(names)[numbers[kept]].astype(np.int32)

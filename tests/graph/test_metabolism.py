@@ -57,6 +57,7 @@ def test_expansion(rule: str, expected: list[set[str]]) -> None:
 def test_too_many_complexes() -> None:
     rule = GPR.from_string(" and ".join(f"(a{i} or b{i})" for i in range(12)))
     assert len(enzyme_complexes(rule, limit=4096)) == 4096
+    assert len(enzyme_complexes(GPR.from_string("(a or b) or (a or b)"), limit=2)) == 2
     with pytest.raises(GraphError, match=r"'R1'.*too many enzyme complexes\n.*4,096 or fewer\n.*at most 4,095"):
         enzyme_complexes(rule, limit=4095, where="reaction 'R1'")
 
