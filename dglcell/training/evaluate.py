@@ -33,7 +33,6 @@ from dglcell.training.predicting import (
     Baselines,
     Scored,
     baselines_of_run,
-    choices_as_json,
     fit_baselines,
     kept_baselines,
     predict_strains,
@@ -70,7 +69,7 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
         "epochs": len(EpochLog(directory.metrics, config.trainer.epochs).read()),
         "units": dict(zip(trained.phenotypes, trained.units, strict=True)),
         "rows": rows_as_json(rows),
-        "predicts": choices_as_json(found.choices),
+        "predicts": {phenotype: vars(choice) for phenotype, choice in found.choices.items()},
         "left_out": baselines.left_out,
     }
     write_json(directory.results, results)
@@ -107,7 +106,7 @@ def evaluate_parts(
     of, size = (trained.model, trained.normaliser, dataset), config.data.evaluation_batch
     predictions = {part: predict_strains(*of, prepared.parts[part], batch_size=size) for part in prepared.evaluated}
     found = score(prepared, baselines, config.model.name, predictions)
-    for line in predicts_lines(choices_as_json(found.choices)) if baselines.models else ():
+    for line in predicts_lines({name: vars(of) for name, of in found.choices.items()}) if baselines.models else ():
         log.info("%s", line)
     found.rows = with_ceilings(found.rows, prepared)
     if "validation" not in found.chosen:

@@ -7,7 +7,7 @@ import logging
 import math
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -159,12 +159,18 @@ class Choice:
         return {NETWORK: 0.0, BASELINE: of_baseline, ENSEMBLE: self.weight}[self.by if way == BEST else way]
 
 
+SPREAD = 0.1  # of weights around a half, chosen by cross-fits on validation parts (docs/accuracy.md)
+
+
 def ensemble_weight(network_S: Values, baseline_S: Values, measured_S: Values) -> float:
-    """Return the weight of the baseline with the least squared error, from 0 to 1 in hundredths; NaN is no label."""
-    known = ~np.isnan(measured_S)
-    network, step = network_S[known].astype(float), (baseline_S - network_S)[known].astype(float)
-    length = float(step @ step)
-    best = float(step @ (measured_S[known] - network)) / length if length > 0 else 0.0
+    """Return the most probable weight of the baseline, from 0 to 1 in hundredths; NaN is no label.
+
+    Errors are normal, and so are weights before any strain is seen, around a half.
+    """
+    step, rest = baseline_S - network_S, measured_S - (network_S + baseline_S) / 2
+    step, rest = (of[~np.isnan(measured_S)].astype(float) for of in (step, rest))
+    length = float(step @ step + rest.var() / SPREAD**2)
+    best = 0.5 + (float(step @ rest) / length if length > 0 else 0.0)
     return round(min(1.0, max(0.0, best)), 2)
 
 
@@ -195,11 +201,6 @@ def choose(rows: Mapping[str, ResultRow | None], weight: float | None, note: str
     strains = count(int(found[NETWORK].metrics.get("n", 0)), "validation strain")
     why = f"{COLUMNS[kind][metric]} on {strains}: {said}" + (f"; {note}" if note else "")
     return Choice(by, found[by].model, why, found[BASELINE].model, weight)
-
-
-def choices_as_json(choices: Mapping[str, Choice]) -> dict[str, Any]:
-    """Return choices as they are written to ``results.json``."""
-    return {phenotype: asdict(choice) for phenotype, choice in choices.items()}
 
 
 def predicting_with(way: str, trained: Trained) -> Trained:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 import sys
@@ -47,7 +48,7 @@ def test_every_verb_is_described_with_its_arguments() -> None:
     assert len(list(commands.verbs(make_parser()))) > 15
 
 
-COMMITTED = results.committed(ROOT)
+COMMITTED, MADE = results.committed(ROOT), functools.cache(experiments.pages)
 
 
 def page(name: str, record: results.Record | None = None) -> str:
@@ -89,8 +90,7 @@ def test_the_strongest_baseline_is_compared_draw_by_draw() -> None:
 
 
 def test_all_results_stand_in_one_table_and_computed_ones_say_so() -> None:
-    made = experiments.pages(ROOT)
-    table = made["parts/results.md"]
+    table = MADE(ROOT)["parts/results.md"]
     assert {name for name in COMMITTED if f"[`{name}`]" not in table} == set()
     assert "| FBA itself |" in table
     rows = [row for row in table.splitlines() if row.startswith(("| [", "| **"))]
@@ -105,7 +105,7 @@ def test_all_results_stand_in_one_table_and_computed_ones_say_so() -> None:
 
 
 def test_the_readme_has_numbers_of_that_table() -> None:
-    made, readme = experiments.pages(ROOT), (ROOT / "README.md").read_text()
+    made, readme = MADE(ROOT), (ROOT / "README.md").read_text()
     measured = made["parts/results.md"].replace("\N{NO-BREAK SPACE}", " ").splitlines()
     rows = re.findall(
         r"^\| .* \| (0\.\d+ ± 0\.\d+) \| (0\.\d+ ± 0\.\d+), .* \| (.*?) \| (.*?) \|$", readme, flags=re.MULTILINE

@@ -75,8 +75,7 @@ def let_predict(run: RunDirectory, by: str) -> dict[str, object]:
     results = json.loads(run.results.read_text())
     choice = results["predicts"]["fitness"]
     ensemble = f"network + {choice['baseline']} ({choice['weight']:.2f})"
-    names = {NETWORK: "hetero_cell", BASELINE: choice["baseline"], ENSEMBLE: ensemble}
-    choice |= {"by": by, "name": names[by]}
+    choice |= {"by": by, "name": {NETWORK: "hetero_cell", BASELINE: choice["baseline"], ENSEMBLE: ensemble}[by]}
     run.results.write_text(json.dumps(results))
     return dict(choice)
 
@@ -107,21 +106,22 @@ def test_the_scores_are_said_and_why_there_is_no_ensemble() -> None:
     assert found.why == "Pearson on 30 validation strains: own 0.800, ridge 0.700; there are too few strains"
     assert found.weight_of(ENSEMBLE) is None
     alone = choose({NETWORK: own, BASELINE: None}, None, "no baselines were fitted")
-    assert (alone.by, alone.name, alone.why) == (NETWORK, "own", "no baselines were fitted")
-    assert alone.weight_of(BASELINE) is None
+    assert (alone.by, alone.name, alone.weight_of(BASELINE)) == (NETWORK, "own", None)
+    assert alone.why == "no baselines were fitted"
 
 
-def test_the_weight_has_the_least_squared_error() -> None:
-    rng = np.random.default_rng(0)
-    y, network, baseline = rng.normal(size=(3, 50))
+def test_the_weight_has_the_least_squared_error_of_many_strains_and_is_a_half_of_few() -> None:
+    y, network, baseline = np.random.default_rng(0).normal(size=(3, 5000))
     y = 0.3 * network + 0.7 * baseline + 0.5 * y
     y[:5] = np.nan
-    found = ensemble_weight(network, baseline, y)
     errors = [np.nanmean((mixed(network, baseline, weight) - y) ** 2) for weight in np.arange(101) / 100]
-    assert found == np.argmin(errors) / 100
-    assert ensemble_weight(network, baseline, 2 * network - baseline) == 0
-    assert ensemble_weight(network, baseline, 2 * baseline - network) == 1
-    assert ensemble_weight(network, network, y) == 0
+    assert ensemble_weight(network, baseline, y) == np.argmin(errors) / 100
+    network, baseline, y = network[5:35], baseline[5:35], y[5:35]
+    step, rest = baseline - network, y - (network + baseline) / 2
+    precision = [step @ step / rest.var(), 1 / 0.1**2]  # of the strains, and of what is expected
+    expected = np.average([step @ (y - network) / (step @ step), 0.5], weights=precision)
+    assert ensemble_weight(network, baseline, y) == pytest.approx(expected, abs=0.005)
+    assert [ensemble_weight(network, baseline, far) for far in (network - 9 * step, baseline + 9 * step)] == [0, 1]
 
 
 def test_a_table_has_three_rows_and_predict_names_the_best(tiny_run: RunDirectory) -> None:
