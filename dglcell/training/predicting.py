@@ -169,9 +169,10 @@ def ensemble_weight(network_S: Values, baseline_S: Values, measured_S: Values) -
     """
     step, rest = baseline_S - network_S, measured_S - (network_S + baseline_S) / 2
     step, rest = (of[~np.isnan(measured_S)].astype(float) for of in (step, rest))
-    length = float(step @ step + rest.var() / SPREAD**2)
-    best = 0.5 + (float(step @ rest) / length if length > 0 else 0.0)
-    return round(min(1.0, max(0.0, best)), 2)
+    length = float(step @ step) or 1.0  # no weight is better than another where both predict the same
+    shift = float(step @ rest) / length
+    shift *= length / (length + float((rest - shift * step).var()) / SPREAD**2)
+    return round(min(1.0, max(0.0, 0.5 + shift)), 2)
 
 
 def mixed(network_S: Values, baseline_S: Values, weight: float) -> Values:

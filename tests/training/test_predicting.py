@@ -117,10 +117,10 @@ def test_the_weight_has_the_least_squared_error_of_many_strains_and_is_a_half_of
     errors = [np.nanmean((mixed(network, baseline, weight) - y) ** 2) for weight in np.arange(101) / 100]
     assert ensemble_weight(network, baseline, y) == np.argmin(errors) / 100
     network, baseline, y = network[5:35], baseline[5:35], y[5:35]
-    step, rest = baseline - network, y - (network + baseline) / 2
-    precision = [step @ step / rest.var(), 1 / 0.1**2]  # of the strains, and of what is expected
-    expected = np.average([step @ (y - network) / (step @ step), 0.5], weights=precision)
-    assert ensemble_weight(network, baseline, y) == pytest.approx(expected, abs=0.005)
+    step = baseline - network
+    of_least = step @ (y - network) / (step @ step)
+    precision = [step @ step / np.var(y - network - of_least * step), 1 / 0.1**2]  # of strains, and of what is expected
+    assert ensemble_weight(network, baseline, y) == round(np.average([of_least, 0.5], weights=precision), 2)
     assert [ensemble_weight(network, baseline, far) for far in (network - 9 * step, baseline + 9 * step)] == [0, 1]
 
 
