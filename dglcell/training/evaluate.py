@@ -144,13 +144,9 @@ def evaluate_baselines(
     with threads(config.trainer.given_threads):
         baselines = fit_baselines(prepared)
         rows = score(prepared, baselines).rows + ablation_rows(config.run_directory, prepared.split.sha256)
-    about = {
-        "command": command,
-        "split": prepared.split.meta,
-        "hashes": prepared.hashes,
-        "left_out": baselines.left_out,
-    }
-    write_json(output or config.run_directory.parent / "baselines.json", {**about, "rows": rows_as_json(rows)})
+    about = {"command": command, "split": prepared.split.meta, "hashes": prepared.hashes}
+    found = {"rows": rows_as_json(rows), "left_out": baselines.left_out}
+    write_json(output or config.run_directory.parent / "baselines.json", about | found)
     return rows, baselines
 
 

@@ -194,8 +194,7 @@ def choose(rows: Mapping[str, ResultRow | None], weight: float | None, note: str
     found = {by: row for by, row in rows.items() if row is not None}
     if NETWORK not in found or BASELINE not in found:
         return Choice(NETWORK, found[NETWORK].model if NETWORK in found else "", note)
-    kind = found[NETWORK].kind
-    metric = HEADLINE[kind]
+    metric = HEADLINE[kind := found[NETWORK].kind]
     scores = {by: row.metrics.get(metric, math.nan) for by, row in found.items()}
     by = max(scores, key=lambda by: scores[by] if math.isfinite(scores[by]) else -math.inf)
     said = ", ".join(f"{row.model} {format_metric(metric, scores[by])}" for by, row in found.items())
