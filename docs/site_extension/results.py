@@ -64,10 +64,14 @@ class Record:
         return "average_precision" if "average_precision" in measured else "pearson_within" if in_media else "pearson"
 
     def by_model(self) -> dict[str, dict[int, float]]:
-        """Model → seed → its score of all test strains; the experiment's own model is the first."""
+        """Model → seed → its score of all test strains; the experiment's own model is the first.
+
+        A draw whose test strains are in one medium has no other r within a medium than its r.
+        """
         found: dict[str, dict[int, float]] = {}
         for score in sorted(self.scores, key=lambda score: score.is_baseline):
-            value = score.metrics.get(self.metric)
+            instead = score.metrics.get("pearson") if self.metric == "pearson_within" else None
+            value = score.metrics.get(self.metric, instead)
             if not score.where and value is not None:
                 found.setdefault(score.model, {})[score.seed] = value
         return found

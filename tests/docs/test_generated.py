@@ -68,23 +68,23 @@ def test_a_page_says_whether_it_was_measured() -> None:
     assert "Give `seed=S split.seed=S` together" in measured
 
 
-def score(seed: int, model: str, pearson: float, where: str = "") -> results.Score:
-    return results.Score(seed, where, model, model != "mine", {"pearson": pearson})
+def score(seed: int, model: str, pearson: float, where: str = "", **more: float) -> results.Score:
+    return results.Score(seed, where, model, model != "mine", {"pearson": pearson, **more})
 
 
 def test_the_strongest_baseline_is_compared_draw_by_draw() -> None:
     own, strong = {0: 0.5, 1: 0.6, 2: 0.7}, {0: 0.4, 1: 0.5, 2: 0.61}
     scores = [score(0, "weak", 0.9), score(0, "without messages", 0.99)]
-    scores += [score(seed, "strong", value) for seed, value in strong.items()]
-    scores += [score(seed, "mine", value) for seed, value in own.items()]
+    scores += [score(seed, name, of[seed]) for name, of in (("strong", strong), ("mine", own)) for seed in of]
     found = results.Comparison.of(results.Record([], scores))
     assert found is not None
     # One that has not all draws is no peer, and the model's own ablation is none either.
     assert (found.model, found.baseline, found.without) == ("mine", "strong", {0: 0.99})
-    middle, low, high = results.interval(found.own, found.theirs) or (0.0, 0.0, 0.0)
-    assert (round(middle, 4), round(low, 4), round(high, 4)) == (0.0967, 0.0823, 0.111)
-    assert results.as_text((middle, low, high)) == "+0.097 (0.082 to 0.111)"
+    assert results.as_text(results.interval(found.own, found.theirs) or (0, 0, 0)) == "+0.097 (0.082 to 0.111)"
     assert results.interval({0: 1.0, 1: 1.0}, {0: 0.0, 1: 0.5}) is None
+    # A draw with one medium has its r in place of that within a medium.
+    draws = [score(1, "mine", 0.5), *(score(0, "mine", 0.4, where, pearson_within=0.3) for where in ("", "glucose"))]
+    assert results.Record([], draws).by_model() == {"mine": {0: 0.3, 1: 0.5}}
     shown = page("quickstart", results.Record([], scores)).replace("\N{NO-BREAK SPACE}", " ")
     assert "| all | mine | 0.600 ± 0.100 |" in shown
 
