@@ -20,7 +20,7 @@ from dglcell.models.config import CellModelConfig, HeteroCellConfig, ModelConfig
 from dglcell.models.encoder import CellEncoder
 from dglcell.models.model import Prediction, StrainModel
 from dglcell.models.terms.term import Seen, Surroundings, Term, Training
-from dglcell.nn.blocks import initialise
+from dglcell.nn.blocks import EMBEDDING_STD, initialise
 from dglcell.perturbation import DGL_STRATEGIES
 from dglcell.perturbation.execution import BaseCache, BasePass, Choices
 from dglcell.perturbation.genotype import GenotypeBatch
@@ -89,7 +89,8 @@ class CellModel(StrainModel):
         super().__init__()
         made: Any = config or self.Config()
         self.cell, self.config = cell, made if terms is None else replace(made, terms=list(terms))
-        self._base_cache, self._recomputing = BaseCache(), dict[tuple[int, Choices], bool]()
+        self._base_cache, self._recomputing = BaseCache(), dict[tuple[int, Choices, float], bool]()
+        self._differing = 0.0  # largest share of rows that differed in a batch so far, rounded up; 0 before the first
         planned: list[PlannedTerm] = self.config.planned_terms()
         read = [node_type for term in planned for node_type in term.kind.reads(term.config)]
         if read and not hasattr(self.config, "strategy"):
@@ -115,7 +116,9 @@ class CellModel(StrainModel):
     def initialise(self) -> None:
         """Set initial weights."""
         self.apply(initialise)
-        self.encoder.spread_embeddings()
+        with torch.no_grad():
+            for embedding in self.encoder.embeddings.children():
+                embedding.weight.mul_(self.config.embedding_std / EMBEDDING_STD)
         for term in self.terms.values():
             term.start()
 
@@ -213,6 +216,8 @@ class CellModel(StrainModel):
             states = self.encoder(perturbed, kept_pass)
         else:
             states = {node_type: perturbed.start(x_NH) for node_type, x_NH in whole.items()}
+        sixteenths = int(16 * max(of_type.share for of_type in states.values())) + 1
+        self._differing = max(self._differing, min(1.0, sixteenths / 16))
         pooling = [(name, term) for name, term in self.terms.items() if term.reads(term.config)]
         return Encoded(
             {node_type: of_type.base_NH for node_type, of_type in states.items()},
@@ -244,16 +249,17 @@ class CellModel(StrainModel):
 
     def recomputes(self, num_strains: int, choices: Choices) -> bool:
         """Return whether the backward pass computes layers once more, whose results would not fit into free memory."""
-        if self.config.recompute != "auto":
+        if self.config.recompute != "auto" or not torch.is_grad_enabled():
             return self.config.recompute == "true"
-        known = num_strains, choices
+        known = num_strains, choices, self._differing
         if known not in self._recomputing:
-            weight = next(self.parameters())
+            weight, share = next(self.parameters()), self._differing or 1.0  # all rows may differ in a first batch
             dtype = torch.bfloat16 if choices.half else weight.dtype
-            needed = self.encoder.kept_of_strain(choices.compiled, dtype) * num_strains * dtype.itemsize
-            room = free_memory(weight.device)
-            self._recomputing[known] = room is not None and needed > SHARE_OF_MEMORY * room
-            if self._recomputing[known]:
+            needed = self.encoder.kept_of_strain(choices.compiled, dtype) * num_strains * dtype.itemsize * share
+            if not self._recomputing:
+                self._room = free_memory(weight.device)
+            self._recomputing[known] = self._room is not None and needed > SHARE_OF_MEMORY * self._room
+            if self._recomputing[known] and self._differing:
                 log.info("the backward pass computes layers once more: they would keep %.1f GiB", needed / 2**30)
         return self._recomputing[known]
 

@@ -12,7 +12,7 @@ from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, Relation
 from dglcell.models.config import EncoderConfig
-from dglcell.nn.blocks import EMBEDDING_STD, make_activation, make_norm
+from dglcell.nn.blocks import make_activation, make_norm
 from dglcell.nn.config import PAIRWISE
 from dglcell.nn.hetero_layer import HeteroLayer, live_relations
 from dglcell.perturbation.execution import BasePass
@@ -103,12 +103,6 @@ class CellEncoder(nn.Module):
         """Return whether kernels compute the rows of all layers (``kernels.row_chain`` and ``pair_mix``)."""
         known = len(self.layers) > 0 and next(self.parameters()).dtype == torch.float32
         return known and all(layer.chained(dtype, device) for layer in self.layers)
-
-    def spread_embeddings(self) -> None:
-        """Scale freshly initialised embeddings to the standard deviation of the configuration."""
-        with torch.no_grad():
-            for embedding in self.embeddings.children():
-                embedding.weight.mul_(self.config.embedding_std / EMBEDDING_STD)
 
     def forward(self, perturbed: PerturbedCell, kept_pass: BasePass | None = None) -> dict[str, States]:
         """Return the node states of every strain after L rounds: node type → [N, B, H]."""

@@ -52,10 +52,8 @@ class States(ABC):
     torch.Size([2, 2, 8])
     """
 
-    @property
-    def stacks(self) -> bool:
-        """Return whether relations are computed together."""
-        return False
+    share = 1.0  #: of (node, strain) pairs whose states are kept: all, unless those that differ are listed
+    stacks = False  #: whether relations are computed together
 
     @property
     @abstractmethod
@@ -176,15 +174,13 @@ class DifferenceStates(States):
         if index is not None and len(index) == 0:
             delta, index = None, None
         self._base_NH, self.delta, self.index, self.num_strains = base_NH, delta, index, num_strains
-        self.choices, self.kept_pass = choices, kept_pass
+        self.choices, self.kept_pass, self.stacks = choices, kept_pass, choices.stack
+        pairs = max(1, len(base_NH) * num_strains)
+        self.share = 0.0 if delta is None else 1.0 if index is None else len(index) / pairs
 
     @property
     def base_NH(self) -> Tensor:
         return self._base_NH
-
-    @property
-    def stacks(self) -> bool:
-        return self.choices.stack
 
     @property
     def delta_dtype(self) -> torch.dtype:

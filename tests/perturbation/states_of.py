@@ -92,14 +92,14 @@ DENSE_SHARES = st.sampled_from([0.0, 0.2, 1e9, 1e9])
 """From which share of listed pairs on all are computed."""
 
 
-def gradients(outs: Tensor | Sequence[Tensor], leaves: Sequence[Tensor]) -> list[Tensor]:
+def gradients(outs: Tensor | Sequence[Tensor], leaves: Sequence[Tensor], retain: bool = False) -> list[Tensor]:
     """Of a fixed combination of the results."""
     outs = [outs] if isinstance(outs, Tensor) else outs
     if not any(x.requires_grad for x in outs):
         return [torch.zeros_like(leaf) for leaf in leaves]
     total = sum((x * torch.cos(torch.arange(x.numel(), dtype=x.dtype)).view_as(x)).sum() for x in outs)
     assert isinstance(total, Tensor)
-    return list(torch.autograd.grad(total, leaves, None, True, allow_unused=True, materialize_grads=True))
+    return list(torch.autograd.grad(total, leaves, None, retain, allow_unused=True, materialize_grads=True))
 
 
 def agree(found: Sequence[Tensor], expected: Sequence[Tensor], where: str = "") -> None:

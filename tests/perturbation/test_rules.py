@@ -189,7 +189,7 @@ def test_a_rule_equals_the_difference_of_whole_rows_forward_and_in_every_gradien
         delta, expected = base[:0], base[:0]
     assert delta is not None
     agree([base, delta], [expected_base, expected])
-    agree(gradients([base, delta], rows.leaves), gradients([expected_base, expected], rows.leaves))
+    agree(gradients([base, delta], rows.leaves, True), gradients([expected_base, expected], rows.leaves))
 
 
 def test_softmax_takes_any_change_of_any_logit() -> None:
@@ -218,7 +218,7 @@ def test_shares_change_where_entries_are_lost(seed: int, size: float, lost: floa
     whole = (logits + delta).masked_fill(~alive, -torch.inf)
     kept = torch.where(alive.any(0), torch.softmax(torch.where(alive.any(0), whole, 0.0), 0), 0.0)
     agree([found], [kept - share])
-    agree(gradients([found], [logits, delta]), gradients([kept - share], [logits, delta]))
+    agree(gradients([found], [logits, delta], True), gradients([kept - share], [logits, delta]))
 
 
 class OfAUser(nn.Module):

@@ -181,9 +181,8 @@ def test_the_strain_of_shared_deletions_deletes_nothing_else(strains: list[list[
 
 
 def test_indices_outside_the_cell_are_refused() -> None:
-    with pytest.raises(
-        GenotypeError, match=r"strain 1: there are no such genes\n  got:      7\n.*whole numbers, 0 … 4"
-    ):
+    said = r"strain 1: there are no such genes\n  got:      7\n.*whole numbers, 0 … 4"
+    with pytest.raises(GenotypeError, match=said):
         GenotypeBatch.from_lists([[0], [7, 1]], num_genes=5)
     with pytest.raises(GenotypeError, match="got:      -1"):
         GenotypeBatch.from_lists([[-1]])
@@ -225,10 +224,8 @@ def test_the_log_says_what_computes_and_why(caplog: pytest.LogCaptureFixture) ->
     caplog.set_level("INFO", logger="dglcell")
     model = HeteroCell(make_cell().resident, HeteroCellConfig(hidden=8, local_heads=2))
     model.choose_for_run("cpu", 100)
-    assert caplog.messages[-1] == (
-        "strategy difference (the default on cpu), kernel tiled, differences in the base's precision, "
-        "layers not compiled"
-    )
+    said = "strategy difference (the default on cpu), kernel tiled, differences in the base's precision"
+    assert caplog.messages[-1] == f"{said}, layers not compiled"
     model.config.strategy, model.config.kernel = "node_mask", "csr"
     model.choose_for_run("cpu", 100, "bf16")
     assert caplog.messages[-1].startswith("strategy node_mask (as configured), kernel csr, differences in bfloat16")
@@ -241,14 +238,18 @@ def test_the_log_says_what_computes_and_why(caplog: pytest.LogCaptureFixture) ->
 
 @pytest.mark.parametrize("how", ["sum", "pairwise_interaction"])
 def test_layers_are_computed_once_more_where_they_do_not_fit(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = HeteroCell(make_cell().resident, HeteroCellConfig(hidden=8, local_heads=2, cross_relation=how))
+    model = HeteroCell(make_cell().resident, HeteroCellConfig(hidden=8, layers=1, local_heads=2, cross_relation=how))
     needed = model.encoder.kept_of_strain(False, torch.float32) * 4 * torch.float32.itemsize
-    for room, recomputes in ((2 * needed, False), (needed, True), (None, False)):
+    for strategy, room, expected in (
+        *(("node_mask", 2 * needed, [False] * 2), ("node_mask", needed, [True] * 2), ("node_mask", None, [False] * 2)),
+        ("difference", needed, [True, False]),  # before the first batch all rows may differ
+    ):
         monkeypatch.setattr(cell_model, "free_memory", lambda device, room=room: room)
-        model.choose(Choices("node_mask"))
         model._recomputing.clear()
-        assert model.recomputes(4, Choices("node_mask")) == recomputes
-        assert model(GenotypeBatch.from_lists([[0], [1], [2], []])).phenotypes.requires_grad
+        model.config.strategy, model._differing = strategy, 0.0
+        for recomputes in expected:
+            assert model.recomputes(4, Choices(strategy)) == recomputes
+            assert model(GenotypeBatch.from_lists([[0], [], [], []])).phenotypes.requires_grad
 
 
 @pytest.mark.parametrize(("room", "size"), [(None, 256), (1 << 50, 256), (0, 1)])
@@ -302,15 +303,14 @@ def test_means_stay_where_all_sources_weaken_alike(
     strategy: str, left: float, dtype: torch.dtype, bound: float
 ) -> None:
     """The first node's sources all weaken, half of the second's, and the third's last one stays alone."""
-    physical = ("gene", "physical", "gene")
     u, v = [3, 4, 5, 6, 3, 4, 7, 8, 3, 4, 5, 6, 7], [0] * 4 + [1] * 4 + [2] * 5
-    cell = resident_cell({physical: (u, v)}, {"gene": 9})
+    cell = resident_cell({PHYSICAL: (u, v)}, {"gene": 9})
     x_NH = torch.randn(9, WIDTH, generator=torch.Generator().manual_seed(0)) + 3
     strains = GenotypeBatch.from_lists([dict.fromkeys([3, 4, 5, 6], left), {3: left}])
     perturbed = perturb(
         cell, strains, strategy, choices=Choices(strategy, half=dtype == torch.bfloat16, dense_share=1.0)
     )
-    found = perturbed.aggregate(physical, perturbed.start(x_NH), "mean").whole()[:3]
+    found = perturbed.aggregate(PHYSICAL, perturbed.start(x_NH), "mean").whole()[:3]
     a_BN = torch.ones(2, 9, dtype=torch.float64)
     a_BN[0, 3:7], a_BN[1, 3] = left, left
     for node in range(3):
