@@ -108,11 +108,9 @@ class GraphStrategy(ABC):
             return self._none(relation, queries)
         source, destination = (ends.long() for ends in edges.graph.edges())
         ends, shape = (values[source], self.rows(queries)[destination]), (len(source), *values.shape[1:-1])
-        weight = edges.weight if edges.weight is None else edges.weight.view(-1, *[1] * (len(shape) - 1)).expand(shape)
-        flat = [None if x is None else x.flatten(0, len(shape) - 1) for x in (*ends, weight)]
-        assert flat[0] is not None
-        assert flat[1] is not None
-        logits = score(flat[0], flat[1], flat[2]).unflatten(0, shape)
+        axes, weight = len(shape) - 1, edges.weight
+        weight = None if weight is None else weight.view(-1, *[1] * axes).expand(shape).flatten()
+        logits = score(ends[0].flatten(0, axes), ends[1].flatten(0, axes), weight).unflatten(0, shape)
         gone = torch.zeros_like(logits[..., :1], dtype=torch.bool)
         if edges.activity is not None:
             gone = (edges.activity == 0).unsqueeze(-1)

@@ -190,7 +190,8 @@ class Difference(NodeMask):
         base_MH = self.base_sums(relation, states)
         if states.delta is not None and states.index is None:
             return states.with_difference(*self.dense_differences(relation, states, base_MH, reduce))
-        sources = self._senders(relation[0], states)
+        changed = self.kept[relation[0]].changed
+        sources = changed if states.index is None else union([states.index, changed])
         targets = self._receivers(relation, sources)
         if len(targets) > self.choices.dense_share * targets.mask_NB.numel():
             return states.with_difference(*self.dense_differences(relation, states, base_MH, reduce))
@@ -233,10 +234,6 @@ class Difference(NodeMask):
         all_MB = listed_MB == edges.in_degrees.unsqueeze(1)
         own_KH = listed_sums(own_DH * left_D1, edges, sources, targets)
         return own_KH, all_MB.flatten()[targets.keys].unsqueeze(1)
-
-    def _senders(self, node_type: str, states: DifferenceStates) -> RowIndex:
-        changed = self.kept[node_type].changed
-        return changed if states.index is None else union([states.index, changed])
 
     def _receivers(self, relation: Relation, sources: RowIndex) -> RowIndex:
         """Return the pairs that an edge out of the sources leads to, and the lost ones, but for what the base lacks."""

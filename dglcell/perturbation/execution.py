@@ -137,10 +137,8 @@ def compiler_works(device_type: str) -> bool:
     try:
         torch.compile(lambda x: (x * 2).exp())(torch.ones(8, device=device_type))
     except Exception as error:  # compilers fail in ways of their own
-        logger.warning(
-            "torch.compile does not work on this machine, so that layers run uncompiled, about half as fast: %s",
-            str(error).splitlines()[0] if str(error) else type(error).__name__,
-        )
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        logger.warning("torch.compile does not work here; layers run uncompiled, about half as fast: %s", reason)
         return False
     return True
 

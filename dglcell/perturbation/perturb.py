@@ -40,8 +40,7 @@ class PerturbedCell:
 
     def __init__(self, engine: NodeMask | GraphStrategy, kept: dict[str, Kept], graph: ResidentGraph) -> None:
         self.engine, self.kept, self.graph = engine, kept, graph
-        attribution = active()
-        if attribution is not None:
+        if (attribution := active()) is not None:
             attribution.kept |= kept
 
     @property
@@ -58,9 +57,8 @@ class PerturbedCell:
         device = next(iter(self.kept.values())).strains_NB.device
         if x_NH.ndim != 2 or x_NH.device != device:
             got, do = f"shape {tuple(x_NH.shape)} on {x_NH.device}", "move them, or the cell graph: `cell.to(device)`"
-            raise GraphError(
-                "the states of nodes do not fit the strains", got=got, expected=f"[N, H] on {device}", do=do
-            )
+            what, expected = "the states of nodes do not fit the strains", f"[N, H] on {device}"
+            raise GraphError(what, got=got, expected=expected, do=do)
         return self.engine.start(x_NH)
 
     def aggregate(self, relation: Relation, states: States | Tensor, reduce: str = "sum") -> States:
@@ -85,8 +83,7 @@ class PerturbedCell:
             what, got = f"these are no states of the sources of {relation}", f"{len(states.base_NH):,} rows"
             raise GraphError(what, got=got, expected=f"{number:,}, one for each node of type '{relation[0]}'")
         if reduce not in REDUCES:
-            do = "choose one of these"
-            raise ConfigError("messages cannot be reduced so", got=reduce, expected=" or ".join(REDUCES), do=do)
+            raise ConfigError("messages cannot be reduced so", got=reduce, expected=" or ".join(REDUCES))
         found, attribution = self.engine.aggregate(relation, states, reduce), active()
         return found if attribution is None else self._attributed(attribution, relation, states, found, reduce)
 
@@ -166,10 +163,8 @@ def perturb(
         return PerturbedCell(engine, kept, graph)
     if changes.edges:
         raise no_edges("a strain that changes single edges", strategy)
-    whole = not changes.shared
-    if whole:
-        base = {t: torch.ones_like(mask[:, :1]) for t, mask in keep.items()}
-    else:
+    whole, base = not changes.shared, {t: torch.ones_like(mask[:, :1]) for t, mask in keep.items()}
+    if not whole:
         base = (kept_pass or BasePass([])).once(lambda: keep_masks(graph, changes.of_shared()))
     # Types whose targets say all lost and weakened nodes, which are few in every strain.
     few = {t: x for t, x in changes.nodes.items() if t not in graph.derived and x.most <= MOST_SLOTS}

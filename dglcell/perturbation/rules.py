@@ -145,15 +145,13 @@ CONSTANT = frozenset(["new_zeros", "new_ones", "new_full", "zeros_like", "ones_l
 
 def _linear_map(func: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
     """Apply a function of LINEAR to one perturbed tensor, or to several in a list."""
-    parts = list(x) if isinstance(x, (list, tuple)) else [x]
+    several = isinstance(x, (list, tuple))
+    parts = list(x) if several else [x]
     like = next(part for part in parts if isinstance(part, PerturbedTensor))
     parts = [part if isinstance(part, PerturbedTensor) else PerturbedTensor(part, None, like.rows) for part in parts]
-    several = isinstance(x, (list, tuple))
-    bases = [part.base for part in parts]
+    bases, deltas = [part.base for part in parts], None
     out = func(bases if several else bases[0], *args, **kwargs)
-    if all(part.delta is None for part in parts):
-        deltas = None
-    else:
+    if any(part.delta is not None for part in parts):
         filled = [_difference(part, like) for part in parts]
         deltas = func(filled if several else filled[0], *args, **kwargs)
     if isinstance(out, Tensor):
@@ -187,9 +185,7 @@ def _add(x: Any, y: Any, *, alpha: float = 1) -> PerturbedTensor:
 
 
 def _scaled(delta: Tensor | None, by: Any) -> Tensor | None:
-    if delta is None:
-        return None
-    return delta * (by.to(delta.dtype) if isinstance(by, Tensor) else by)
+    return None if delta is None else delta * (by.to(delta.dtype) if isinstance(by, Tensor) else by)
 
 
 def _multiply(x: Any, y: Any) -> Any:
@@ -206,15 +202,12 @@ def _multiply(x: Any, y: Any) -> Any:
 def _matmul(x: Any, y: Any) -> PerturbedTensor:
     if not isinstance(x, PerturbedTensor):
         # `torch.compile` gives the two sides of `x @ y` in the wrong order where x is perturbed and y is not.
-        raise TypeError(
-            "a product of matrices needs the perturbed rows on its left side; write torch.matmul(x, weight), "
-            "not x @ weight, and torch.einsum for other products"
-        )
+        do = "write torch.matmul(x, weight), not x @ weight, and torch.einsum for other products"
+        raise TypeError(f"a product of matrices needs the perturbed rows on its left side; {do}")
     if isinstance(y, PerturbedTensor):
         return _product(torch.matmul, x, y)
-    return PerturbedTensor(
-        torch.matmul(x.base, y), None if x.delta is None else torch.matmul(x.delta, y.to(x.delta.dtype)), x.rows
-    )
+    delta = None if x.delta is None else torch.matmul(x.delta, y.to(x.delta.dtype))
+    return PerturbedTensor(torch.matmul(x.base, y), delta, x.rows)
 
 
 def _product(times: Callable[[Tensor, Tensor], Tensor], x: PerturbedTensor, y: PerturbedTensor) -> PerturbedTensor:

@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from dglcell.kernels.rows import RowIndex, take_rows, union
 from dglcell.perturbation.attribution import Attribution, PooledNodes, active, share_secant
-from dglcell.perturbation.curves import share_changes
+from dglcell.perturbation.curves import LARGEST_EXPONENT, share_changes
 from dglcell.perturbation.execution import BasePass, Choices, apply_to_rows
 from dglcell.perturbation.rules import PerturbedTensor
 from dglcell.perturbation.sent import Kept
@@ -68,9 +68,9 @@ class States(ABC):
     def dense(self) -> Tensor:
         """Return by how much the strains' states differ from the base, [N, B, H]."""
 
-    @abstractmethod
     def rows(self, nodes: Tensor, strains: Tensor) -> Tensor:
         """Return the states of (node, strain) pairs, whose indices are of any one shape; ``H`` is the last axis."""
+        return self.whole()[nodes, strains]
 
     @abstractmethod
     def pool(self, gate: States, kept: Kept) -> Pooled:
@@ -124,9 +124,6 @@ class WholeStates(States):
 
     def dense(self) -> Tensor:
         return self.whole() - self.base_NH.unsqueeze(1)
-
-    def rows(self, nodes: Tensor, strains: Tensor) -> Tensor:
-        return self.columns[nodes, strains + 1]
 
     def pool(self, gate: States, kept: Kept) -> Pooled:
         assert isinstance(gate, WholeStates)
@@ -214,15 +211,6 @@ class DifferenceStates(States):
     def whole(self) -> Tensor:
         return self.base_NH.unsqueeze(1) + self.dense()
 
-    def rows(self, nodes: Tensor, strains: Tensor) -> Tensor:
-        base = self.base_NH[nodes]
-        if self.delta is None:
-            return base
-        if self.index is None:
-            return base + self.delta[nodes, strains]
-        positions = self.index.table[nodes, strains].long()
-        return base + self.delta[positions.clamp(min=0)] * (positions >= 0).unsqueeze(-1)
-
     def sum(self, addends: Sequence[Addend]) -> States:
         """See ``States.sum``: each function is computed only for the pairs in which one of its arguments differs."""
         states = _distinct(addends)
@@ -297,12 +285,14 @@ class DifferenceStates(States):
     def pool(self, gate: States, kept: Kept) -> Pooled:
         """See ``States.pool``: shares change as a whole, but only pairs that differ change what is summed otherwise."""
         assert isinstance(gate, DifferenceStates)
+        attribution, listed = active(), all(of.delta is None or of.index is not None for of in (self, gate))
+        if listed and attribution is None and (found := self._pool_listed(gate, kept)) is not None:
+            return found
         p_N1, change_NB = pooling_shares(gate.base_NH, kept, gate.dense().squeeze(-1))
         base_1H = p_N1.T @ self.base_NH
         # Shares sum to one in the base and in strains, so the mean may be subtracted: small sums keep their digits.
         pooled_BH = change_NB.T @ (self.base_NH - base_1H)
         share_NB = p_N1 + change_NB
-        attribution = active()
         if attribution is not None:
             pooled_BH = _by_node(attribution, kept, self.base_NH - base_1H, self.dense(), p_N1, change_NB)
         elif self.delta is not None and self.index is not None:
@@ -313,6 +303,30 @@ class DifferenceStates(States):
             pooled_BH = pooled_BH + (share_NB.unsqueeze(2) * self.dense()).sum(0)
         has_any_B1 = kept.strains_NB.any(0).unsqueeze(1)
         return Pooled(base_1H, torch.where(has_any_B1, pooled_BH, -base_1H))
+
+    def _pool_listed(self, gate: DifferenceStates, kept: Kept) -> Pooled | None:
+        """Pool by the pairs that differ alone; None where most shares move, or where logits rise far.
+
+        With logits changed by d, states by δ, and m = e^d − 1, means differ by Σ p (m (b − mean) + (1 + m) δ) over
+        1 + Σ p m. Pairs that do not differ have m = 0 and δ = 0.
+        """
+        index = union([kept.changed, *(state.index for state in (self, gate) if state.index is not None)])
+        p_N = base_shares(gate.base_NH, kept).squeeze(1)
+        logit_K = gate.at(index).squeeze(1).to(p_N.dtype)
+        if kept.log_activities is not None:
+            logit_K = logit_K + kept.log_activities.flatten().index_select(0, index.keys).to(p_N.dtype)
+        logit_K = logit_K.masked_fill(~kept.strains_NB.flatten()[index.keys], -torch.inf)
+        p_K = take_rows(p_N, index.nodes)
+        moved_K = p_K * torch.expm1(logit_K)
+        change_B = p_N.new_zeros(self.num_strains).index_add(0, index.strains, moved_K)
+        if (change_B < -0.5).any() or (logit_K > LARGEST_EXPONENT).any():
+            return None
+        base_1H = (p_N @ self.base_NH).unsqueeze(0)
+        rows_KH = moved_K.unsqueeze(1) * take_rows(self.base_NH - base_1H, index.nodes)
+        if self.delta is not None:
+            rows_KH = torch.addcmul(rows_KH, (p_K + moved_K).unsqueeze(1), self.at(index).to(p_N.dtype))
+        sums_BH = p_N.new_zeros(self.num_strains, rows_KH.shape[1]).index_add(0, index.strains, rows_KH)
+        return Pooled(base_1H, sums_BH / (1 + change_B).unsqueeze(1))
 
 
 def _by_node(
@@ -334,14 +348,19 @@ def stacked(states: Sequence[DifferenceStates]) -> DifferenceStates:
     return states[0].with_difference(torch.stack(bases), torch.stack(deltas))
 
 
+def base_shares(logits_N1: Tensor, kept: Kept) -> Tensor:
+    """Return the base's softmax over the nodes that it keeps, [N, 1]."""
+    floor = torch.finfo(logits_N1.dtype).min
+    # Along the last dimension, because a GPU has one program for each column otherwise.
+    return torch.softmax(logits_N1.masked_fill(~kept.base_N1, floor).flatten(), 0).unsqueeze(1) * kept.base_N1
+
+
 def pooling_shares(logits_N1: Tensor, kept: Kept, delta_NB: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Return the base's softmax over the nodes that it keeps, [N, 1], and how much the strains' differ, [N, B].
+    """Return ``base_shares``, and how much the strains' shares differ, [N, B].
 
     Lost nodes have no share, and that of weakened ones is reduced. ``delta_NB`` is None where no logit differs.
     """
-    floor = torch.finfo(logits_N1.dtype).min
-    # Along the last dimension, because a GPU has one program for each column otherwise.
-    p_N1 = torch.softmax(logits_N1.masked_fill(~kept.base_N1, floor).flatten(), 0).unsqueeze(1) * kept.base_N1
+    p_N1 = base_shares(logits_N1, kept)
     delta = logits_N1.new_zeros(1, 1) if delta_NB is None else delta_NB.to(p_N1.dtype)
     if kept.log_activities is not None:
         delta = delta + kept.log_activities.to(p_N1.dtype)
