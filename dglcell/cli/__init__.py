@@ -47,8 +47,8 @@ VERBS: tuple[Verb, ...] = (
 """All verbs, in the order in which the help has them."""
 
 GROUPS = {
-    "data": "build and inspect stores of strains",
-    "graph": "inspect cell graphs, networks and models",
+    "data": "build and inspect stores of strains; list and fetch published data",
+    "graph": "describe cell graphs",
     "config": "show and check experiments",
     "job": "run an experiment as a SLURM job",
 }

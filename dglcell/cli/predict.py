@@ -79,7 +79,7 @@ def _designs(size: int, kind: str) -> Add:
     OVERWRITE,
     argument("--with", dest="predict_with", default="best", choices=_WAYS, help=_WITH),
     argument("--interval", type=float, metavar="C", help=_INTERVAL),
-    argument("--threads", type=positive, metavar="N", help="threads of the processor (default: the fastest number)"),
+    argument("--threads", type=positive, metavar="N", help="threads of the processor (default: the allotted cores)"),
     argument("--batch-size", type=positive, metavar="N", help=_BATCH),
     DEVICE,
     argument("--precision", choices=PRECISIONS, help=_PRECISION),

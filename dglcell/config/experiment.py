@@ -114,7 +114,7 @@ class TrainerConfig:
     accumulate_grad_batches: Accumulation = field(default_factory=dict)  # from epoch → batches per optimiser step
     #: largest norm of the gradient; null: no limit
     gradient_clip_val: Annotated[float, positive(do="use null for no limit")] | None = 10.0
-    deterministic: bool = True  # refuse non-deterministic kernels
+    deterministic: bool = True  # warn of non-deterministic kernels
     threads: CountOrAuto | None = AUTO  # CPU threads of torch; auto, null: the cores that are allotted
     timeout: Count = 1800  # seconds that processes wait for each other, also at the start, before all end
     patience: Count | None = None  # stop after this many epochs without a better validation loss; null: never
