@@ -80,7 +80,7 @@ def is_constant(x: NDArray[np.float64]) -> bool:
 
 def pearson(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     """Return the Pearson correlation of two arrays without missing values; NaN where either is constant."""
-    if is_constant(x) or is_constant(y):
+    if is_constant(x) or is_constant(y) or not np.isfinite(x).all():
         return math.nan
     x, y = (x - x.mean()) / np.ptp(x), (y - y.mean()) / np.ptp(y)
     r = float(x @ y) / math.sqrt(float(x @ x) * float(y @ y))

@@ -140,11 +140,11 @@ MOST_NEGATIVE = 0.01
 """Noise may take this share of the labels below zero."""
 
 
-def not_fitness_like(y: NDArray[np.floating]) -> str | None:
+def not_fitness_like(y: NDArray[np.floating], most: float = MOST_NEGATIVE) -> str | None:
     """Say why labels cannot be a fitness, which is hardly ever negative; None if they can."""
     measured = y[~np.isnan(y)]
-    if (negative := (measured < 0).mean()) > MOST_NEGATIVE:
-        share = f"{negative:.1%} of the labels are negative (at most {MOST_NEGATIVE:.0%})"
+    if (negative := (measured < 0).mean()) > most:
+        share = f"{negative:.1%} of the labels are negative (at most {most:.0%})"
         return f"is for fitness-like phenotypes, and {share}"
     if np.median(measured) <= 0:
         return "is for fitness-like phenotypes, and the median of the labels is not positive"

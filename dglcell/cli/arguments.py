@@ -120,18 +120,16 @@ def reporter(options: argparse.Namespace, *words: str, file: TextIO | None = Non
 
 
 def check_outputs(options: argparse.Namespace, *outputs: Path | None, folders: bool = False) -> None:
-    """Refuse outputs that exist, before anything is computed.
+    """Refuse outputs that exist, before anything is computed: somebody may have filled in measurements since.
 
-    What a file is cannot be told from its content: a table of predictions may have measurements filled in since.
-
-    Args:
-        options: with ``--overwrite``.
-        outputs: all that the command is to write; None for those that are not asked for.
-        folders: whether they may be folders.
+    ``options`` have ``--overwrite`` and all inputs; outputs are None where not asked for, and may be ``folders``.
     """
-    for output in outputs:
-        if output is None or not os.path.lexists(output):
-            continue
+    named = [of for name, of in vars(options).items() if name not in ("output", "write_clean", "file")]
+    given = [one for of in named for one in (of if isinstance(of, list) else [of])]
+    inputs = {os.path.abspath(one) for one in given if isinstance(one, str | Path)}
+    for output in (one for one in outputs if one is not None and os.path.lexists(one)):
+        if os.path.abspath(output) in inputs:
+            raise ConfigError(f"'{output}' is an input; nothing was written", do="name another file")
         if output.is_dir() and not folders:
             raise ConfigError(f"'{output}' is a folder; nothing was written", expected="a file", do="name another file")
         if not options.overwrite:

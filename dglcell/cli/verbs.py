@@ -78,10 +78,13 @@ def init(options: argparse.Namespace) -> None:
     other names than systematic ones. All faults of the table are listed by line. With --write-clean FILE, a copy
     without them is written, and the experiment reads the copy.
     """
+    from dglcell.config.read import PACKAGED
     from dglcell.new_experiment.experiment import write_experiment
     from dglcell.new_experiment.table import Wanted
 
     file = options.file.with_name(options.file.name.removesuffix(".yaml") + ".yaml")
+    if (PACKAGED / file.name).is_file():
+        raise ConfigError(f"'{file.name}' is a file that experiments extend", do="choose another name")
     check_outputs(options, file, options.write_clean)
     given = {one.name: getattr(options, one.name) for one in fields(Wanted)}
     said = write_experiment(Wanted(**{**given, "file": file}))
@@ -260,13 +263,12 @@ def _check_ablation(config: Config, epochs: int) -> None:
 
     ablation = without_messages(config, epochs)
     if config.trainer.devices * config.trainer.num_nodes > 1:
-        raise ConfigError(
-            "`--without-messages` trains again in the same process, so that it works with a single device only",
-            got=f"`trainer.devices: {config.trainer.devices}`, `trainer.num_nodes: {config.trainer.num_nodes}`",
-            do=f"leave it out, and train FILE a second time with `experiment.name={ablation.experiment.name} "
-            f"model.layers=0 cell.lose_blocked=false baselines=false trainer.epochs={epochs} "
-            f"trainer.checkpoint={ablation.trainer.checkpoint}`",
-        )
+        what = "`--without-messages` trains again in the same process, so that it works with a single device only"
+        got = f"`trainer.devices: {config.trainer.devices}`, `trainer.num_nodes: {config.trainer.num_nodes}`"
+        keys = f"cell.lose_blocked=false baselines=false trainer.epochs={epochs} "
+        keys += f"experiment.name={ablation.experiment.name} trainer.checkpoint={ablation.trainer.checkpoint}"
+        do = f"leave it out, and train FILE a second time with `model.layers=0 {keys}`"
+        raise ConfigError(what, got=got, do=do)
 
 
 @verb(

@@ -169,6 +169,7 @@ def written_as(cell: object) -> str:
 
 
 MISSING = ("", "na", "n/a", "nan")
+THOUSANDS = r"[+-]?[1-9]\d{0,2}(,\d{3})+"  # either a decimal comma, or separators of thousands
 """These cells always mean "not measured", in small or capital letters."""
 
 MINUS = r"^[\u2212\u2013\ufe63\uff0d](?=[\d.,])"
@@ -201,7 +202,7 @@ def number_issues(rows: Rows, column: str, values: Numbers, wrong: NDArray[np.bo
     """Return an issue for each text of a column that is no finite number, as far as float32 goes."""
     issues, cells = list[Issue](), rows.frame[column].str.strip()
     for cell, where in by_text((cells.iloc[row], row) for row in np.flatnonzero(wrong).tolist()).items():
-        if decimal == "." and re.fullmatch(r"[+-]?\d+,\d+([eE][+-]?\d+)?", cell):
+        if decimal == "." and re.fullmatch(r"[+-]?\d+,\d+([eE][+-]?\d+)?", cell) and not re.fullmatch(THOUSANDS, cell):
             mended = cell.replace(",", ".")
             what = f"{column} '{cell}' has a decimal comma ({mended} in a clean copy)"
             do = 'set `decimal: ","`, or write numbers with decimal points'

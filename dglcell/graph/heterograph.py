@@ -62,7 +62,7 @@ def read_heterograph(
         raise GraphError("this is no heterograph", got=got, expected=ACCEPTED, do=do)
     if not found.edges:
         raise GraphError("the heterograph has no relations", got=repr(graph), expected=ACCEPTED)
-    for node_type, vocabulary in given.items():
+    for node_type, vocabulary in (found.names | given).items():
         if len(vocabulary) != found.num_nodes.get(node_type):
             got = f"{len(vocabulary):,} names for {found.num_nodes.get(node_type, 'no')} nodes"
             what, expected = f"`names` does not fit the nodes of type '{node_type}'", listing(found.num_nodes)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 
-from dglcell.baselines.simple import not_fitness_like
+from dglcell.baselines.simple import MOST_NEGATIVE, not_fitness_like
 from dglcell.config.experiment import Config
 from dglcell.config.read import BASES, as_plain_text, load_config
 from dglcell.data.columns import COVARIATE, MEDIUM
@@ -30,14 +30,9 @@ from dglcell.new_experiment.table import OTHER_CELL, Wanted, find_cell, read_own
 
 GROWTH, PAIRS = "hetero_cell", "set_operator"
 
-FEW = 1_000
-"""With fewer strains than this, a tenth of them is too small a part to measure anything."""
-
-MOST_SIMULATED = 5_000
-"""Most strains for which `init` asks for growth by flux balance analysis, which takes a minute or two."""
-
-FEW_VALUES, SHOWN = 5, 10
-"""Values of a covariate that a message lists, and most genes that it names."""
+FEW = 1_000  # with fewer strains a tenth of them is too small a part to measure anything
+MOST_SIMULATED = 5_000  # strains for which `init` asks for growth by flux balance analysis: a minute or two
+FEW_VALUES, SHOWN = 5, 10  # values of a covariate that a message lists, and genes that it names
 
 
 def write_experiment(wanted: Wanted) -> str:
@@ -159,7 +154,7 @@ class Facts:
             raise DataError(what, got=got, expected=f"names like {expected}", do=OTHER_CELL)
         deletions = table.num_deletions[kept]
         labels = [values[kept & ~np.isnan(values)] for values in table.phenotypes.values()]
-        classes = all(set(np.unique(values)) <= {0.0, 1.0} for values in labels)
+        binary = [set(np.unique(values)) <= {0.0, 1.0} for values in labels]
         with_reactions = set(np.unique(cell.edges(CATALYSES).src).tolist() if CATALYSES in cell.relations else [])
         deleted, times = np.unique(table.targets[np.repeat(kept, table.num_deletions)], return_counts=True)
         new = table.total(np.isin(table.targets, deleted[times == 1]))[kept] > 0
@@ -169,8 +164,9 @@ class Facts:
             len(deletions),
             int(deletions.min()),
             int(deletions.max()),
-            classes,
-            not classes and all(len(values) and not_fitness_like(values) is None for values in labels),
+            all(binary),
+            # With half of what training takes for noise, as its part has fewer strains.
+            not any(binary) and all(len(of) and not_fitness_like(of, MOST_NEGATIVE / 2) is None for of in labels),
             len(cell.genes),
             2 * len(with_reactions.intersection(index[deleted].tolist())) > len(deleted),
             bool(new.mean() < 0.5),

@@ -23,6 +23,7 @@ from dglcell.data.sources.csv_table import BASES, MISMATCH, Measured, find_measu
 from dglcell.data.sources.text_table import read_rows, refuse_lost
 from dglcell.data.table import (
     MISSING,
+    THOUSANDS,
     WITHIN_CELL,
     Issue,
     IssuesError,
@@ -230,21 +231,18 @@ GENE = re.compile(r"genes|gene[_ ]?(\d*|[a-d])", re.IGNORECASE)
 ACTIVITY = re.compile(r"(?:activit(?:y|ies)|strengths?)[_ ]?(\d*|[a-d])([_ ]*[([]?(%|percent)[)\]]?)?", re.IGNORECASE)
 MEDIA = re.compile(r"(growth[_ ])?(medium|media)|carbon[_ ]source", re.IGNORECASE)
 ALLELES = re.compile(r"allele([_ ](class|type))?", re.IGNORECASE)
-COVARIATES = re.compile(
-    r"(condition|covariate)s?([_ ].+)?|temp(erature)?|dose|concentration|drug|compound", re.IGNORECASE
-)
+COVARIATES = re.compile(r"(condition|covariate)s?([_ ].+)?|temp(erature)?|dose|concentration|drug|compound", re.I)
 SEQUENCE = re.compile(r"(guide[_ ]?|spacer[_ ]?)?(sequence|seq)|guide|spacer", re.IGNORECASE)
 SITE = re.compile(r"series|site|(target[_ ]|pam[_ ])?(site|position|location)", re.IGNORECASE)
 BESIDE = re.compile(
     r"unnamed: \d+|index|row|column|line|well|plate|batch|no\.?|n|((bio|tech)(logical|nical)?[_ ]?)?rep(licate)?s?"
     r"|(.*[_ .-])?(s\.?[de]\.?(m\.?)?|std|std[_ ]?(dev|err)|variance|(standard|std)[_ ](deviation|error)"
-    r"|[pq]|[pq][-_. ]?val(ue)?s?|fdr|p[-_. ]?adj)",
+    r"|[pq]|[pq][-_. ]?val(ue)?s?|fdr|p[-_. ]?adj|__index_level_\d+__)",
     re.IGNORECASE,
 )
 """Numbers in such columns stand beside a measurement: where it was made, how often, and how sure it is."""
 
-SHORTEST_GUIDE, MOST_CLASSES = 15, 5
-"""A shorter sequence is no guide, and a column with more different words is no column of classes."""
+SHORTEST_GUIDE, MOST_CLASSES = 15, 5  # of bases, and of different words in a column of classes
 
 
 def find_columns(rows: Rows, wanted: Wanted, genes: Vocabulary) -> tuple[CsvConfig, list[str]]:
@@ -273,11 +271,10 @@ def find_columns(rows: Rows, wanted: Wanted, genes: Vocabulary) -> tuple[CsvConf
         raise _which(rows, "genes", "gene_1, gene_2, … or genes")
     phenotypes, decimal, left = _phenotype_columns(rows, wanted, [*taken, *covariates, *constant])
     notes = [*no_sites, *([] if of_genes else [ALL_WILD_TYPE])]
-    notes += [f"the same in all rows, so no covariate: {listing(constant)}"] if constant else []
-    notes += left
+    notes += [*([f"the same in all rows, so no covariate: {listing(constant)}"] if constant else []), *left]
     if len(phenotypes) > 1 and not wanted.phenotypes:
         notes.append("phenotypes are all other columns of numbers; choose with `--phenotypes COLUMN …`")
-    medium = next(filter(MEDIA.fullmatch, covariates), None)  # the first column of media is the covariate `medium`
+    medium = MEDIUM if MEDIUM in covariates else next(filter(MEDIA.fullmatch, covariates), None)
     config = CsvConfig(
         str(wanted.table),
         of_genes,
@@ -323,7 +320,9 @@ def _activity_columns(rows: Rows, genes: Sequence[str]) -> list[str]:
         expected = "a column of activities for each column of genes, in the same order"
         do = "name them with `--activities COLUMN …`, or give `--activities` alone if they are none"
         raise DataError(f"'{rows.file}': {what}", got=got, expected=expected, do=do)
-    return [*found]
+    of = {named[1].lower(): name for name, named in found.items()}
+    ends = [(named[1] or "").lower() if (named := GENE.fullmatch(gene)) else "" for gene in genes]
+    return [of[end] for end in ends] if {*ends} == {*of} and len(of) == len(found) else [*found]
 
 
 def _guide_columns(rows: Rows) -> list[str]:
@@ -340,13 +339,18 @@ def _phenotype_columns(rows: Rows, wanted: Wanted, others: Sequence[str]) -> tup
     free = [name for name in rows.frame.columns if name not in others]
     for name in free:
         refuse_lost(rows.file, name)
-    asked = list(wanted.phenotypes)
-    read = {
-        mark: [read_numbers(rows.frame[name], mark, wanted.na_values) for name in asked or free] for mark in DECIMALS
-    }
+    asked, columns = list(wanted.phenotypes), list(wanted.phenotypes) or free
+    read = {mark: [read_numbers(rows.frame[one], mark, wanted.na_values) for one in columns] for mark in DECIMALS}
     # This is the decimal mark with which most cells are numbers, or a point where both marks do equally well.
     decimal = max(DECIMALS, key=lambda mark: sum(int((~np.isnan(values)).sum()) for values, _ in read[mark]))
-    cells = dict(zip(asked or free, read[decimal], strict=True))
+    for name in columns if decimal == "," else ():
+        text = rows.frame[name].str.strip()
+        either = text[text.str.contains(",")]
+        # A whole number of three digits hardly stands beside decimals of three digits.
+        if len(either) and either.str.fullmatch(THOUSANDS).all() and text.str.fullmatch(r"[+-]?\d{3}").any():
+            what, do = f"'{rows.file}': are commas in column '{name}' decimal?", "write no separators of thousands"
+            raise DataError(what, got=listing(either[:3]), do=do)
+    cells = dict(zip(columns, read[decimal], strict=True))
     found = asked or [name for name, (x, gone) in cells.items() if 2 * (~gone & np.isnan(x)).sum() < (~gone).sum()]
     if not found:
         advice = (_about_words(rows, name, MOST_CLASSES) for name in free)

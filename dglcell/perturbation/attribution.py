@@ -175,6 +175,7 @@ def share_secant(
     return with_gradient_of(change, p.detach() * (m - total) / left)
 
 
+# Each number that these functions return depends on one number of each argument.
 # fmt: off
 ELEMENTWISE = frozenset([
     "abs", "celu", "clamp", "clamp_max", "clamp_min", "clip", "cos", "div", "elu", "erf", "exp", "expm1", "gelu",
@@ -183,7 +184,6 @@ ELEMENTWISE = frozenset([
     "tanh", "true_divide", "lerp",
 ])
 # fmt: on
-"""Each number that these functions return depends on one number of each argument."""
 
 Call = Callable[[Sequence[Any]], Tensor]
 

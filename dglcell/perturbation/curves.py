@@ -201,7 +201,6 @@ CURVES = {
     "relu": Curve(_alone, _relu_difference, lambda grad, x: _aten.threshold_backward(grad, x, 0)),
     "norm": Curve(_norm_of_base, _norm_difference, _norm_gradient),
 }
-"""This maps the name of a function to its curve."""
 
 
 LARGEST_EXPONENT = 30.0  # of e^Δ, far below where single precision overflows

@@ -42,13 +42,9 @@ class NodeMask:
     ) -> None:
         self.cell, self.kept, self.kernel = cell, dict(kept), kernel
         self.choices, self.kept_pass = choices or Choices(), kept_pass
+        self.num_strains = next(iter(kept.values())).strains_NB.shape[1]
         self._sent: dict[str, tuple[States, Tensor]] = {}
-        self._degrees: dict[Relation, tuple[Tensor, Tensor]] = {}
-
-    @property
-    def num_strains(self) -> int:
-        """Return the number of strains, B."""
-        return next(iter(self.kept.values())).strains_NB.shape[1]
+        self._degrees: dict[tuple[Relation, torch.dtype], tuple[Tensor, Tensor]] = {}
 
     def start(self, x_NH: Tensor) -> DifferenceStates:
         return DifferenceStates(x_NH, None, None, self.num_strains, self.choices, self.kept_pass)
@@ -110,9 +106,8 @@ class NodeMask:
         """Return the sums over in-edges of what the strains' own sources send, [M, B, H], as precise as the base."""
         edges, source = self.cell[relation], self.kept[relation[0]]
         base_N1H = source.of_base(states.base_NH).unsqueeze(1)
-        own_NBH = source.weights(base_N1H.dtype).unsqueeze(-1) * (
-            base_N1H if states.delta is None else base_N1H + states.dense()
-        )
+        x_NBH = base_N1H if states.delta is None else base_N1H + states.dense()
+        own_NBH = source.weights(base_N1H.dtype).unsqueeze(-1) * x_NBH
         return spmm(edges, own_NBH.flatten(1), kernel=self.kernel).view(edges.num_dst, *own_NBH.shape[1:])
 
     def _masked_sums(self, relation: Relation, states: DifferenceStates, base_MH: Tensor) -> Tensor:
@@ -144,15 +139,15 @@ class NodeMask:
 
         An edge weighs as much as the activity of its source; edges are counted where nothing is weakened.
         """
-        if relation not in self._degrees:
+        if (relation, dtype) not in self._degrees:
             edges, kept = self.cell[relation], self.kept[relation[0]]
             # Counts are exact in float32 up to 16 million edges into one node.
             exact = torch.promote_types(dtype, torch.float32)
             weights = kept.base_N1.to(exact), kept.weights(exact)
             counts = (spmm(edges, weight, weighted=False, kernel=self.kernel) for weight in weights)
             base_M1, strains_MB = (torch.where(count == 0, 1, count).to(dtype) for count in counts)
-            self._degrees[relation] = base_M1, strains_MB
-        return self._degrees[relation]
+            self._degrees[relation, dtype] = base_M1, strains_MB
+        return self._degrees[relation, dtype]
 
     def _sent_differences(self, node_type: str, states: DifferenceStates) -> Tensor:
         """Return what ``sent`` gives, [N, B, H], computed once for all relations out of a node type."""

@@ -43,10 +43,7 @@ class Choices:
 
     @classmethod
     def default(cls, device_type: str, *, of_edges: str | None = None) -> Choices:
-        """Return the choices for a device, or for a model that asks for the strains' single edges, as attention does.
-
-        On a GPU ``node_mask`` never waits for the device; a CPU computes only rows that differ.
-        """
+        """Return the choices for a device, or for a model that asks for strains' single edges, as attention does."""
         return cls(of_edges or ("difference" if device_type == "cpu" else "node_mask"))
 
     def for_run(
@@ -95,9 +92,8 @@ def apply_to_rows(
 ) -> tuple[Tensor, Tensor | None]:
     """Return base and difference of a function of tensors [rows, H], from those of its arguments.
 
-    ``rows`` has their owners, see ``PerturbedTensor``. The function's method ``in_one_kernel``, where it has one, may
-    compute both by a kernel of its own. Where it is ``compiled``, ``torch.compile`` joins its operations, if that works
-    on this machine.
+    ``rows`` has their owners, see ``PerturbedTensor``. The function's method ``in_one_kernel`` may compute both by a
+    kernel of its own. Where it is ``compiled``, ``torch.compile`` joins its operations, if that works here.
     """
     if active() is not None:
         return _run(function, rows, bases, deltas)

@@ -11,6 +11,7 @@ from torch import Tensor
 from dglcell.errors import ConfigError, GraphError, MissingDependencyError, did_you_mean
 from dglcell.graph.resident_graph import ResidentGraph, dgl_runs_on, import_dgl
 from dglcell.graph.schema import Relation
+from dglcell.kernels.spmm import check_kernel
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, no_edges
 from dglcell.perturbation.attribution import Attribution, Received, active
 from dglcell.perturbation.dgl_graphs import EdgeMask, EdgeSubgraph, GraphStrategy
@@ -20,15 +21,12 @@ from dglcell.perturbation.sent import Kept, activities, keep_masks
 from dglcell.perturbation.states import DifferenceStates, Score, States
 from dglcell.perturbation.targets import Perturbs
 
-REDUCES = ("sum", "mean")
-
 LISTING_DEVICES = ("cpu",)
-"""Here lists of the rows that differ pay, and one relation after the other, whose rows stay in the cache. Elsewhere all
-rows of all relations are computed at once: fewer launches, and no size that the host has to wait for."""
 
 
 def lists_on(device_type: str) -> bool:
     """Return whether the strategy `difference` lists rows on a device; elsewhere it computes as `node_mask` does."""
+    # On a CPU one relation's rows stay in the cache; on a GPU there are fewer launches, and no size is waited for.
     return device_type in LISTING_DEVICES
 
 
@@ -55,9 +53,9 @@ class PerturbedCell:
             GraphError: they are no rows of nodes, or on another device than the strains.
         """
         device = next(iter(self.kept.values())).strains_NB.device
-        if x_NH.ndim != 2 or x_NH.device != device:
-            got, do = f"shape {tuple(x_NH.shape)} on {x_NH.device}", "move them, or the cell graph: `cell.to(device)`"
-            what, expected = "the states of nodes do not fit the strains", f"[N, H] on {device}"
+        if x_NH.ndim != 2 or x_NH.device != device or not x_NH.is_floating_point():
+            got, do = f"{x_NH.dtype} {tuple(x_NH.shape)} on {x_NH.device}", "move or convert them, or `cell.to(device)`"
+            what, expected = "the states of nodes do not fit the strains", f"floating-point [N, H] on {device}"
             raise GraphError(what, got=got, expected=expected, do=do)
         return self.engine.start(x_NH)
 
@@ -78,12 +76,16 @@ class PerturbedCell:
             GraphError: there is no such relation, or the states are of other nodes.
         """
         states = self.start(states) if isinstance(states, Tensor) else states
-        number = self.graph[relation].num_src
-        if len(states.base_NH) != number:
-            what, got = f"these are no states of the sources of {relation}", f"{len(states.base_NH):,} rows"
-            raise GraphError(what, got=got, expected=f"{number:,}, one for each node of type '{relation[0]}'")
-        if reduce not in REDUCES:
-            raise ConfigError("messages cannot be reduced so", got=reduce, expected=" or ".join(REDUCES))
+        number, strains = self.graph[relation].num_src, self.engine.num_strains
+        if (rows := len(states.base_NH)) != number or states.num_strains != strains:
+            what, got = (
+                f"these are no states of the sources of {relation}",
+                f"{rows:,} rows in {states.num_strains} strains",
+            )
+            expected = f"{number:,}, one for each node of type '{relation[0]}', in {strains} strains"
+            raise GraphError(what, got=got, expected=expected)
+        if reduce not in ("sum", "mean"):
+            raise ConfigError("messages cannot be reduced so", got=reduce, expected="sum or mean")
         found, attribution = self.engine.aggregate(relation, states, reduce), active()
         return found if attribution is None else self._attributed(attribution, relation, states, found, reduce)
 
@@ -138,9 +140,8 @@ def perturb(
 ) -> PerturbedCell:
     """Return the graphs of all strains of a batch on the device of the graph; see ``dglcell.perturb``.
 
-    ``choices`` say what ``auto`` stands for; the device's defaults do where they are None. ``difference`` and
-    ``node_mask`` take the strain of the batch's ``shared`` nodes as the base, and ``kept_pass`` has what they computed
-    of it for earlier batches.
+    ``choices`` say what ``auto`` stands for, or else the device's defaults. The base of ``difference`` and
+    ``node_mask`` is the strain of the batch's ``shared`` nodes; ``kept_pass`` has what earlier batches computed of it.
     """
     if strategy not in (known := ("auto", *STRATEGIES)):
         do = did_you_mean(strategy, known)
@@ -148,11 +149,10 @@ def perturb(
     changes = batch.perturbations
     device_type = changes.device.type
     choices = choices or Choices.default(device_type, of_edges="edge_mask" if changes.edges else None)
-    if strategy == "auto":
-        strategy = choices.strategy
-    if active() is not None:
-        strategy = "node_mask"
+    strategy = choices.strategy if strategy == "auto" else strategy
+    strategy = strategy if active() is None else "node_mask"
     check_strategy_device(strategy, device_type)
+    check_kernel(kernel, device_type)
     keep = keep_masks(graph, changes)
     left = {} if changes.deletes_only else activities(graph, changes, keep)
     if strategy in DGL_STRATEGIES:

@@ -12,6 +12,7 @@ function of rows, loses digits only where ``δ`` is below 1e-12 of ``a``, and is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
@@ -139,7 +140,9 @@ LINEAR = frozenset([
 # fmt: on
 """These functions are linear, and none of them may mix rows or move the first dimension."""
 
-CONSTANT = frozenset(["new_zeros", "new_ones", "new_full", "zeros_like", "ones_like", "full_like"])
+CONSTANT = frozenset(
+    ["size", "dim", "numel", "new_zeros", "new_ones", "new_full", "zeros_like", "ones_like", "full_like"]
+)
 """These functions read the shape and type of a tensor, and not its values."""
 
 
@@ -248,6 +251,8 @@ def _by_parts(x: Tensor, weight: Tensor, rows: Any) -> Tensor:
 
 
 def _einsum(equation: str, x: PerturbedTensor, *tensors: Tensor) -> PerturbedTensor:
+    if not isinstance(x, PerturbedTensor) or any(isinstance(one, PerturbedTensor) for one in tensors):
+        return _by_float64(torch.einsum, equation, x, *tensors)
     delta = x.delta
     if delta is not None:
         delta = torch.einsum(equation, delta, *(tensor.to(delta.dtype) for tensor in tensors))
@@ -312,6 +317,9 @@ def _softmax(x: PerturbedTensor, dim: int, *args: Any, **kwargs: Any) -> Perturb
 
 
 def _by_float64(func: Callable[..., Any], *args: Any, **kwargs: Any) -> PerturbedTensor:
+    kwargs.pop("inplace", None)
+    if re.fullmatch(r".*[^_]_|(feature_)?alpha_dropout|dropout[123]d|rrelu", func.__name__):  # in place, or random
+        raise TypeError(f"{func.__name__} has no difference: leave out its last _, or take nn.Dropout")
     values = [*args, *kwargs.values()]
     known = [x for x in values if isinstance(x, PerturbedTensor)]
     like = next((x for x in known if x.delta is not None), known[0])
@@ -355,8 +363,7 @@ RULES: dict[str, Rule] = {
     "layer_norm": _layer_norm,
     "softmax": _softmax,
     "where": _where,
-}
-"""This maps the name of a torch function that is not in LINEAR to its rule."""
+}  # of torch functions that are not in LINEAR
 
 for _name in ("add", "mul", "matmul"):
     RULES[f"__{_name}__"] = RULES[_name]

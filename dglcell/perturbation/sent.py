@@ -65,8 +65,10 @@ def activities(graph: ResidentGraph, batch: Perturbs, keep: Mapping[str, Tensor]
         if targets.activities is not None:
             # Fillers of −1 write the row behind the last node.
             shape = graph.num_nodes[node_type] + 1, changes.num_strains
-            unsaid = targets.activities.new_full(shape, torch.inf)
-            out[node_type] = unsaid.index_put((targets.nodes, targets.strains), targets.activities)[:-1]
+            unsaid, said = targets.activities.new_full(shape, torch.inf), targets.activities
+            if said.requires_grad:  # one of exactly 1 would not be listed, and its gradient be lost
+                said = torch.where(said == 1, said + torch.finfo(said.dtype).eps, said)
+            out[node_type] = unsaid.index_put((targets.nodes, targets.strains), said)[:-1]
     for rule in graph.derive:
         if isinstance(rule, Derivation) or not (rule[0] in out or rule[2] in out):
             continue

@@ -54,6 +54,7 @@ class States(ABC):
 
     share = 1.0  #: of (node, strain) pairs whose states are kept: all, unless those that differ are listed
     stacks = False  #: whether relations are computed together
+    num_strains: int  #: B
 
     @property
     @abstractmethod
@@ -285,7 +286,9 @@ class DifferenceStates(States):
     def pool(self, gate: States, kept: Kept) -> Pooled:
         """See ``States.pool``: shares change as a whole, but only pairs that differ change what is summed otherwise."""
         assert isinstance(gate, DifferenceStates)
-        attribution, listed = active(), all(of.delta is None or of.index is not None for of in (self, gate))
+        attribution, states = active(), (self, gate)
+        # Where relations are computed together, on a GPU, the host would wait for lists.
+        listed = not self.stacks and all(of.delta is None or of.index is not None for of in states)
         if listed and attribution is None and (found := self._pool_listed(gate, kept)) is not None:
             return found
         p_N1, change_NB = pooling_shares(gate.base_NH, kept, gate.dense().squeeze(-1))
@@ -305,11 +308,8 @@ class DifferenceStates(States):
         return Pooled(base_1H, torch.where(has_any_B1, pooled_BH, -base_1H))
 
     def _pool_listed(self, gate: DifferenceStates, kept: Kept) -> Pooled | None:
-        """Pool by the pairs that differ alone; None where most shares move, or where logits rise far.
-
-        With logits changed by d, states by δ, and m = e^d − 1, means differ by Σ p (m (b − mean) + (1 + m) δ) over
-        1 + Σ p m. Pairs that do not differ have m = 0 and δ = 0.
-        """
+        """Pool by the pairs that differ alone; None where most shares move, or where logits rise far."""
+        # Logits change by d and states by δ, m = e^d − 1: Σ p (m (b − mean) + (1 + m) δ) / (1 + Σ p m), 0 elsewhere.
         index = union([kept.changed, *(state.index for state in (self, gate) if state.index is not None)])
         p_N = base_shares(gate.base_NH, kept).squeeze(1)
         logit_K = gate.at(index).squeeze(1).to(p_N.dtype)
@@ -396,8 +396,8 @@ class _Body:
             part = PerturbedTensor(base, delta, rows)
             total = part if total is None else total + part
         assert total is not None
-        assert total.delta is not None
-        return total.base, total.delta
+        delta = next(d for d in deltas if d is not None)
+        return total.base, delta.new_zeros(len(delta), *total.base.shape[1:]) if total.delta is None else total.delta
 
 
 def _distinct(addends: Sequence[Addend]) -> list[DifferenceStates]:

@@ -228,9 +228,10 @@ def _named(what: str, strain: int, name: str, names: Vocabulary) -> int:
 
 def _activities(what: str, left: Lists | Tensor, sizes: Sequence[int]) -> Tensor:
     if isinstance(left, Tensor):
-        shape, values, fits = [*left.shape], left, [*left.shape] == [sum(sizes)]
+        values = left if left.is_floating_point() else left.double()
+        shape, fits = [*left.shape], [*left.shape] == [sum(sizes)]
     else:
-        lists = [torch.as_tensor(amounts, dtype=torch.float64) for amounts in left]
+        lists = [torch.as_tensor(amounts, dtype=torch.float64).reshape(-1) for amounts in left]
         shape, values = [amounts.numel() for amounts in lists], torch.cat(lists)
         fits = shape == [*sizes]
     if not fits:

@@ -129,7 +129,7 @@ class GenotypeColumns:
         those of the training, or as `activity_columns` finds them; there may be none.
         """
         names, trained_on = [*self.names], self.csv.genes
-        if not names and not any(NUMBERED.fullmatch(name) or name == GENES for name in header):
+        if not names and not {one for one in header if NUMBERED.fullmatch(one) or one == GENES} - {*trained_on}:
             names = [name for name in trained_on if name in header]
             if self.seen and not trained_on and GENE not in header:
                 return [], activity_columns(header, [], where)  # which refuses activities that have no genes
@@ -372,7 +372,7 @@ def covariate_number(seen: Seen, covariate: str, value: object, otherwise: str |
     if categories and text in categories:
         return categories.index(text)
     try:
-        number = np.nan if categories else number_of(text)
+        number = np.nan if categories else number_of(text.replace(",", "."))
     except ValueError:
         number = np.nan
     if abs(number) <= float(np.finfo(np.float32).max):

@@ -23,7 +23,7 @@ from dglcell.prediction.predict import predict_rows
 from dglcell.prediction.table import predicted_by
 from dglcell.training.checkpoint import Trained
 from dglcell.training.predicting import ENSEMBLE, NETWORK, kept_baselines, predicting_with
-from dglcell.training.prepare import open_store, store_of_run
+from dglcell.training.prepare import open_store, refuse_stale, store_of_run
 from dglcell.uncertainty import predicted_column
 
 log = logging.getLogger("dglcell")
@@ -37,8 +37,9 @@ def rows_on(
 ) -> list[ResultRow]:
     """Evaluate models of runs as ``dglcell.evaluate_on`` does, with rows whose part is the name of the experiment."""
     trained, config = members[0], load_config(experiment_file(experiment), overrides)
-    name, table = config.experiment.name, open_store(config, "dglcell evaluate").read()
-    known = trained.phenotypes
+    name, known, store = config.experiment.name, trained.phenotypes, open_store(config, "dglcell evaluate")
+    refuse_stale(store, config)
+    table = store.read()
     measured = dict(phenotypes or {one: one for one in known if one in table.phenotypes})
     wrong = [pair for pair in measured.items() if pair[0] not in known or pair[1] not in table.phenotypes]
     if wrong or not measured:
@@ -54,8 +55,7 @@ def rows_on(
         do = "evaluate on another experiment or phenotype, or choose other strains with keys of `data.source`"
         raise DataError(f"no strain of '{name}' that is left has a measured {' or '.join(empty)}", do=do)
     read = GenotypeColumns.of(trained).read(strains, trained.cell.genes).strains
-    labels = {one: strains.phenotypes[column] for one, column in measured.items()}
-    rows = []
+    labels, rows = {one: strains.phenotypes[column] for one, column in measured.items()}, list[ResultRow]()
     for way in (NETWORK, ENSEMBLE):
         with suppress(ConfigError):  # the run made no ensemble
             rows += measured_rows([predicting_with(way, member) for member in members], read, labels, name)

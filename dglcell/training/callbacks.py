@@ -49,7 +49,10 @@ class CheckpointFiles(CheckpointIO):
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         """Return the content of a checkpoint, on the host."""
-        return read_checkpoint(Path(path))
+        content = read_checkpoint(Path(path))
+        for state in content["callbacks"].values():  # a run that was moved or copied keeps its best epochs
+            state |= {"dirpath": os.path.realpath(Path(path).parent)} if "dirpath" in state else {}
+        return content
 
     def remove_checkpoint(self, path: Any) -> None:
         """Delete a checkpoint if it is there."""

@@ -237,10 +237,9 @@ def starting_point(checkpoint: ReadCheckpoint | None, config: Config) -> tuple[i
         log.info("continuing from %s, in epoch %d, step %d", path, epoch, checkpoint.global_step)
         return checkpoint.epoch, False
     log.info("continuing from %s, written after epoch %d", path, epoch)
-    callbacks = checkpoint.content["callbacks"].items()
-    stopping = [state for name, state in callbacks if name.startswith("EarlyStopping")]
+    stopping = [of for name, of in checkpoint.content["callbacks"].items() if name.startswith("EarlyStopping")]
     if epoch >= config.trainer.epochs:
-        log.info("training is finished after %s; evaluating", count(config.trainer.epochs, "epoch"))
+        log.info("training is finished after %s; evaluating", count(epoch, "epoch"))
     elif any(state.get("wait_count", 0) >= state.get("patience", 1) for state in stopping):
         log.info("training stopped early after epoch %d; evaluating", epoch)
     else:

@@ -155,7 +155,7 @@ def ablation_rows(run: Path, split_sha256: str) -> list[ResultRow]:
 
     Its intervals are left out, because it does not predict.
     """
-    path = run.parent.with_name(f"{run.parent.name}{ABLATION}") / run.name
+    path = Path(f"{run.absolute().parent}{ABLATION}", run.absolute().name)
     if not RunDirectory(path).results.exists():
         return []
     ablation = read_run(path, parts=())
@@ -198,8 +198,7 @@ def write_predictions(
     with atomic_file(path) as partial:
         for first in range(0, len(strains), WRITTEN_STRAINS):
             block = slice(first, first + WRITTEN_STRAINS)
-            on_device = dataset.take(strains[block])
-            batch = on_device.numpy()
+            batch = (on_device := dataset.take(strains[block])).numpy()
             columns = {name: _joined(np.array(of, dtype=object)[batch.targets], batch) for name, of in spelled.items()}
             if batch.activities is not None:
                 columns[ACTIVITIES] = _joined(shortest(batch.activities), batch)

@@ -187,8 +187,7 @@ def quieten() -> None:
         "ended before the epoch ended and your dataloader",  # the loader begins where the checkpoint ends
         "Checkpoint directory .* exists and is not empty",
         "The dirpath has changed from",
-        "isinstance.treespec, LeafSpec",
-        "`srun` command is available",
+        "(isinstance.treespec, LeafSpec|and overriding .LightningModule.optimizer_|.srun. command is available)",
     ):
         warnings.filterwarnings("ignore", f".*{text}.*")
     for name in ("pytorch_lightning", "lightning_fabric", "lightning.pytorch", "lightning.fabric"):

@@ -156,8 +156,7 @@ def refuse_stale(store: Store, config: Config) -> None:
         return  # of another source, whose files are not known
     files = source_files(config.data.source, config.paths.raw) + computed_of(config).files(config.paths.raw)
     for path in files:
-        built_from, now = store.meta.provenance.files.get(path.name), sha256_file(path)
-        if built_from != now:
+        if sha256_file(path) not in store.meta.provenance.files.values():
             what = f"'{path}' has changed since the store '{store.path}' was built from it"
             do = "build it anew with `dglcell data build FILE --overwrite`, or give the new file another name"
             raise DataError(what, do=do)

@@ -80,6 +80,8 @@ def train(
         start, finished = starting_point(checkpoint, config)
         set_up_process(config)
         continued = directory.is_started()
+        if checkpoint and finished and not continued:
+            raise ConfigError(f"'{checkpoint.path}' has no epoch left to train", do="raise `trainer.epochs`")
         prepared = prepare_run(config, directory, command) if continued else prepare(config, command=command)
         config = settle_what_models_see(config, prepared)
         if checkpoint is not None:
@@ -151,10 +153,7 @@ def check_allocation(trainer: TrainerConfig, environment: Mapping[str, str] = os
     given, seen = number_of(environment, "SLURM_GPUS_ON_NODE", 0), torch.cuda.device_count()
     wants = trainer.accelerator != "cpu" and (given > 0 or trainer.accelerator != "auto")
     if wants and seen < trainer.devices:
-        got, expected = (
-            f"{given} GPUs on this node from SLURM, {seen} that torch sees",
-            f"{trainer.devices} GPUs: {keys}",
-        )
+        got, expected = f"{given} GPUs from SLURM, {seen} that torch sees", f"{trainer.devices} GPUs: {keys}"
         do = "install a torch with CUDA, run containers with --nv, or set `trainer.accelerator: cpu`"
         raise ConfigError("the job has other GPUs than the experiment needs", got=got, expected=expected, do=do)
 
@@ -224,6 +223,7 @@ def without_messages(config: Config, epochs: int) -> Config:
         trainer=replace(config.trainer, epochs=epochs, checkpoint=best),
         baselines=False,
         plot=False,
+        resume="never" if config.resume == "never" else "auto",
     )
     ablation.validate()
     return ablation

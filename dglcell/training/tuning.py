@@ -102,7 +102,8 @@ class Search:
         with StopSignals(self.base.slurm.requeue) as signals:
             for number, values in self._trials(study, trials, optuna):
                 try:
-                    score = self._train(number, values, command, signals)
+                    known = next((one.value for one in _finished(study) if one.params == values), None)
+                    score = self._train(number, values, command, signals) if known is None else known
                 except OwnerError:
                     continue  # another process trains it
                 except DglcellError as error:

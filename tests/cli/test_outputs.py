@@ -81,9 +81,8 @@ def test_what_exists_is_left_alone(
         before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
         assert main([word.format(**place, out=out) for word in words.split()]) == 2
         said = capsys.readouterr().err
-        assert (
-            f"'{out.relative_to(tmp_path) if '{out}' not in words else out}' exists already; nothing was writ" in said
-        )
+        shown = out if "{out}" in words else out.relative_to(tmp_path)
+        assert f"'{shown}' exists already; nothing was writ" in said
         assert "\n  do:       name another file, or replace it: `--overwrite`\n" in said
         assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
         out.unlink()

@@ -155,9 +155,8 @@ def test_raw_files_are_found_in_the_raw_folder(tmp_path: Path, monkeypatch: pyte
     assert find_raw("networks/edges.csv", str(tmp_path)) == find_raw(str(file)) == file
     monkeypatch.setenv("DGLCELL_RAW", str(tmp_path))
     assert find_raw("networks/edges.csv") == file
-    with pytest.raises(
-        DataError, match=r"raw file 'networks/none.csv' not found\n  got:      looked at .*\n.*\n.*DGLCELL_RAW"
-    ):
+    said = r"raw file 'networks/none.csv' not found\n  got:      looked at .*\n.*\n.*DGLCELL_RAW"
+    with pytest.raises(DataError, match=said):
         find_raw("networks/none.csv")
     with pytest.raises(DataError, match=r"raw file 'aaa.* not found"):
         find_raw("a" * 300)  # longer than names of files may be

@@ -113,14 +113,26 @@ def test_an_explicit_checkpoint_of_another_run_is_continued(tiny: Tiny, done: Pa
     assert history(second) == whole[1:]
 
 
+def test_a_run_that_was_moved_keeps_its_best_epoch(tiny: Tiny, done: Path, tmp_path: Path) -> None:
+    run = RunDirectory(shutil.copytree(done, tmp_path / "moved") / "tiny/seed-0")
+    content = read_checkpoint(run.last)
+    for name, of in content["callbacks"].items():
+        top = torch.tensor(-1.0 if "loss" in name else 2.0)  # no later epoch is as good
+        of |= {
+            "best_model_score": top,
+            "kth_value": top,
+            "best_k_models": dict.fromkeys(of.get("best_k_models", ()), top),
+        }
+    torch.save(content, run.last)
+    before = {path: path.read_bytes() for path in run.checkpoints.glob("best_*")}
+    tiny.train(tmp_path / "moved", "trainer.epochs=5")
+    assert {path: path.read_bytes() for path in run.checkpoints.glob("best_*")} == before
+
+
 @pytest.mark.parametrize(
     ("error", "message", "options"),
     [
-        (
-            CheckpointError,
-            r"holds a run already, and `resume: never` was asked for\n  do: +change `exp",
-            ["resume=never"],
-        ),
+        (CheckpointError, r"a run already, and `resume: never` was asked for\n  do: +change", ["resume=never"]),
         (
             ConfigError,
             r"has another configuration\n  got:      model.hidden: 8 → 16, optimizer.lr: 0.003 → 0.1\n",
@@ -128,7 +140,7 @@ def test_an_explicit_checkpoint_of_another_run_is_continued(tiny: Tiny, done: Pa
         ),
         (
             ConfigError,
-            r"checkpoint '.*last.ckpt' has another configuration\n.*model.layers: 1 → 2",
+            r"last.ckpt' has another .*\n.*layers: 1 → 2",
             ["experiment.name=other", "resume={last}", "model.layers=2"],
         ),
         (

@@ -250,9 +250,8 @@ def test_a_network_has_the_lambda_of_its_channel_unless_it_is_given() -> None:
     given = {"string_fusion": 0.25, "physical": 0.5}
     assert (zero_weight("string_fusion", given), zero_weight("physical", given)) == (0.25, 0.5)
     for name in ("string_coexpression_transferred", "string_textmining", "confusion", "fusions"):
-        with pytest.raises(
-            ConfigError, match=rf"no edges of '{name}' count[\s\S]*do: +set `model.zero_weights: {{{name}: 1.0}}`"
-        ):
+        said = rf"no edges of '{name}' count[\s\S]*do: +set `model.zero_weights: {{{name}: 1.0}}`"
+        with pytest.raises(ConfigError, match=said):
             zero_weight(name, given)
 
 

@@ -72,6 +72,21 @@ def test_columns_are_found_and_the_file_is_valid(written: tuple[str, Path]) -> N
     assert (csv.genes, csv.phenotypes) == (["gene_1", "gene_2"], {"growth": "growth"})
 
 
+def test_headers_that_mislead_are_read_as_they_are_meant() -> None:
+    for text, *found in (
+        ("gene;Growth (µ, 1/h)\nb0008;0,9\nb0727;0,5\n", ["gene"], ["Growth (µ, 1/h)"], [], []),
+        ("gene_2,gene_1,activity_1,activity_2,y\nb0008,b0727,.3,0,1\nb0008,b0728,.3,0,2\n", ["gene_2", "gene_1"], ["y"],
+         ["activity_2", "activity_1"], []),
+        ("gene,carbon source,medium,y,__index_level_0__\nb0008,A,M,1,0\nb0727,B,N,.5,3\n", ["gene"], ["y"], [],
+         ["carbon source", "medium"]),
+    ):  # fmt: skip
+        init(text)
+        csv = load_config(Path("mine.yaml")).data.source.csv
+        assert [csv.genes, [*csv.phenotypes], csv.activities, [*csv.covariates]] == found
+    with pytest.raises(DataError, match=r"are commas in column 'size' decimal\?"):
+        init('gene,size\nb0008,"1,694"\nb0727,510\n')
+
+
 COMMAND = ["init", "mine", "--table", "strains.csv", "--cell", "textbook"]
 
 

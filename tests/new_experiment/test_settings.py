@@ -56,7 +56,7 @@ def test_labels_are_told_apart() -> None:
     assert facts(y=[0.9, 0.5, nan]) == Facts(3, 1, 2, False, True, 137, False)
     assert facts(y=[1, 0, nan]).what == "classes"
     assert facts(y=[-1, 0, 1]).what == "scores"
-    assert facts(y=[0.9, 0.5, 1], z=[1, 0, 1]).what == "growth"
+    assert facts(y=[0.9, 0.5, 1], z=[1, 0, 1]).what == "scores"  # training takes no classes for growth
     assert facts(y=[0.9, 0.5, 1], z=[-1, 0.5, 1]).what == "scores"
 
     bare = cell
@@ -68,9 +68,8 @@ def test_strains_that_cannot_train_are_no_part_of_the_facts() -> None:
     strains = [["b0008"], ["b0114"], ["b9999"], ["b0114", "b9998"]]
     table = Strains.from_names(strains, phenotypes={"y": [0.0, 1.0, -3.0, 0.5]})
     assert Facts.of(table, cell) == Facts(2, 1, 1, True, False, 137, True, known=False)
-    with pytest.raises(
-        DataError, match=r"every strain deletes a gene that the cell graph lacks\n  got:      b9998, b9999"
-    ):
+    said = r"every strain deletes a gene that the cell graph lacks\n  got:      b9998, b9999"
+    with pytest.raises(DataError, match=said):
         Facts.of(Strains.from_names(strains[2:], phenotypes={"y": [0.0, 1.0]}), cell)
 
 

@@ -89,6 +89,7 @@ CASES = {
     "concat": Case(lambda x, y, w: torch.concat((x, y[:, :2]), 1), 2, (W,)),
     "a function without a rule": Case(lambda x, y: torch.sin(x) * torch.maximum(x, y) + F.softplus(y), 2),
     "another without a rule": Case(lambda x, w: 1 / (2 + torch.cos(x) ** 2) + w / x.square().add(1), 1, (W,)),
+    "in place": Case(lambda x: F.silu(x * 1, inplace=True)),
     "a quotient": Case(lambda x, y: x / y.square().add(1), 2),
 }
 

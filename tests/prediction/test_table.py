@@ -123,6 +123,7 @@ PAIR = [["b0008", "b0114"], ["b0115"]]
         ("gene_10, gene_2,id,gene_1\nb0114,b0008,7,\n,,8,b0115\n", PLAIN, PAIR, None),
         ("id,query,array\nx,b0008,b0114\ny,b0115,\n", GenotypeColumns(["query", "array"]), PAIR, None),
         ("id,query,array\nx,b0008,b0114\ny,b0115,\n", TRAINED, PAIR, None),
+        ("gene,gene_2\nb0008,b0114\nb0115,\n", GenotypeColumns(csv=CsvConfig(genes=["gene", "gene_2"])), PAIR, None),
         ("genes\nb0008:0.3;b0114\nb0115\n", PLAIN, PAIR, [0.3, 0, 0]),
         ("genes,activities\nb0008;b0114,0.3\nb0115,\n", PLAIN, PAIR, [0.3, 0, 0]),
         ("gene_2,activity_1,gene_1,activity_2\nb0114,0.3,b0008,\n,0,b0115,\n", PLAIN, PAIR, [0.3, 0, 0]),

@@ -227,18 +227,18 @@ def _renamed(rows: Strains, names: Mapping[str, str]) -> Strains:
 def _provenance(parts: Sequence[Strains]) -> Provenance:
     """Say where all parts come from; counts of a part bear its number, from 1, and name."""
     sources = [part.provenance for part in parts]
-    counts = {
-        f"part_{number}_{source.source}_{what}": count
-        for number, source in enumerate(sources, start=1)
-        for what, count in source.counts.items()
-    }
+    files, counts = dict[str, str](), dict[str, int]()
+    for number, source in enumerate(sources, start=1):
+        counts |= {f"part_{number}_{source.source}_{what}": count for what, count in source.counts.items()}
+        for name, sha256 in source.files.items():
+            files[name if files.get(name, sha256) == sha256 else f"{name} of part {number}"] = sha256
     return Provenance(
         source="union",
         description="Union of " + ", ".join(source.source for source in sources),
         citation="; ".join(dict.fromkeys(source.citation for source in sources if source.citation)),
         licence="; ".join(dict.fromkeys(f"{source.source}: {source.licence or 'yours'}" for source in sources)),
         urls=tuple(dict.fromkeys(url for source in sources for url in source.urls)),
-        files={name: sha256 for source in sources for name, sha256 in source.files.items()},
+        files=files,
         counts={"rows": sum(map(len, parts)), **counts},
         parameters={"parts": [{"name": source.source, **source.parameters} for source in sources]},
     )

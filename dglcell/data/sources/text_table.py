@@ -98,8 +98,7 @@ def _text_rows(path: Path) -> Numbered:
         expected = "a text table in UTF-8 or UTF-16, plain or gzipped"
         do = "copy or download the file again; save a spreadsheet as CSV in UTF-8"
         raise DataError(f"'{path.name}' cannot be read to its end", got=str(error), expected=expected, do=do) from error
-    if "\n" not in text:
-        text = text.replace("\r", "\n")  # lines of old systems
+    text = text if "\n" in text else text.replace("\r", "\n")  # lines of old systems
     if control := CONTROL.search(text):
         line = text.count("\n", 0, control.start()) + 1
         got = ascii(text[max(0, control.start() - 20) : control.end() + 20])
@@ -107,7 +106,7 @@ def _text_rows(path: Path) -> Numbered:
         raise DataError(f"'{path.name}', line {line}: a control character", got=got, expected=expected)
     above = text.split("\n", MOST_ABOVE)[:MOST_ABOVE]
     header = next((one for one in above if re.search(r"[,;\t]", one) or (one.strip() and not _is_title(one))), above[0])
-    separator = max(",\t;", key=header.count)
+    separator = max(",\t;", key=lambda s: (len(re.findall(f"{s}(?! )", header)), header.count(s)))  # not in "µ, 1/h"
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     rows, number = Numbered(), 1
     try:

@@ -192,9 +192,8 @@ def test_strains_that_say_no_more_than_their_parts_are_left_out(cell: ResidentCe
 
 def test_too_many_strains_are_refused(cell: ResidentCell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_CELLS", 800)
-    with pytest.raises(
-        DataError, match=r"`model.link` compares .*\n  got: +6 strains, 137 nodes of type gene\n.*800\n.*saturation"
-    ):
+    said = r"`model.link` compares .*\n  got: +6 strains, 137 nodes of type gene\n.*800\n.*saturation"
+    with pytest.raises(DataError, match=said):
         remembered(cell, STRAINS, LABELS)
 
 
