@@ -48,10 +48,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
 
 def test_columns_are_found_and_the_file_is_valid(written: tuple[str, Path]) -> None:
     said, file = written
-    models = (
-        "growth of pairs of genes: a kernel ridge of lost reactions is hard to beat; the network passes messages over "
-    )
-    assert f"{models}each strain's own graph; both are trained, and the better" in " ".join(said.split())
+    models = "growth of pairs of genes: a kernel ridge of lost reactions is hard to beat; the network passes messages"
+    assert f"{models} over each strain's own graph; both are trained, and the better" in " ".join(said.split())
     assert f"# {models}" in file.read_text()
     lines = [line for line in said.splitlines() if not line.startswith(("models", "      "))]
     assert lines[:4] == [
