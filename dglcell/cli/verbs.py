@@ -265,9 +265,9 @@ def _check_ablation(config: Config, epochs: int) -> None:
     if config.trainer.devices * config.trainer.num_nodes > 1:
         what = "`--without-messages` trains again in the same process, so that it works with a single device only"
         got = f"`trainer.devices: {config.trainer.devices}`, `trainer.num_nodes: {config.trainer.num_nodes}`"
-        keys = f"cell.lose_blocked=false baselines=false trainer.epochs={epochs} "
-        keys += f"experiment.name={ablation.experiment.name} trainer.checkpoint={ablation.trainer.checkpoint}"
-        do = f"leave it out, and train FILE a second time with `model.layers=0 {keys}`"
+        keys = f"experiment.name={ablation.experiment.name} model.layers=0 cell.lose_blocked=false baselines=false "
+        keys += f"trainer.epochs={epochs} trainer.checkpoint={ablation.trainer.checkpoint}"
+        do = f"leave it out, and train FILE a second time with `{keys}`"
         raise ConfigError(what, got=got, do=do)
 
 
