@@ -53,9 +53,7 @@ def predictor(folder: Path) -> dglcell.Predictor:
 
 
 def test_nothing_is_imported_for_the_names() -> None:
-    code = (
-        "import sys, dglcell; print('torch' in sys.modules, dir(dglcell) == sorted([*dglcell.__all__, '__version__']))"
-    )
+    code = "import sys, dglcell as d; print('torch' in sys.modules, dir(d) == sorted([*d.__all__, '__version__']))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=process_environment())
     assert done.stdout == "False True\n", done.stderr
 

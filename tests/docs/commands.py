@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import importlib
 import re
 import shlex
@@ -29,7 +30,7 @@ def why_not(command: str) -> str | None:
 
 
 def call(command: str) -> int:
-    words = shlex.split(command)
+    words = [path for word in shlex.split(command) for path in sorted(glob.glob(word)) or [word]]
     if Path(words[0]).name == "dglcell":
         return main(words[1:])
     if words[0] == "printf":  # writes a small table
