@@ -306,9 +306,7 @@ def test_what_is_no_callback_or_logger_is_refused(folder: Path, key: str, given:
         dglcell.train("quickstart", **{key: given})
 
 
-def test_the_table_of_a_training_is_read_by_its_columns(
-    folder: Path, predictor: dglcell.Predictor, tmp_path: Path
-) -> None:
+def test_the_table_of_a_training_is_read_by_columns(folder: Path, predictor: dglcell.Predictor, tmp_path: Path) -> None:
     genes = predictor.cell.genes.names[:40]
     frame = pd.DataFrame({"KO": genes, "fitness": np.linspace(0.1, 1.0, len(genes))})
     path = tmp_path / "own.csv"

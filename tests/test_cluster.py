@@ -114,9 +114,7 @@ def test_a_script_with_secrets_is_for_its_owner_alone(file: Path, tmp_path: Path
         script.chmod(0o644)
 
 
-def test_each_task_of_an_array_runs_its_own_seed(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_task_of_an_array_has_its_own_seed(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     render_job = ["job", "render", str(file), "--seeds", "3,0-1"]
     assert main([*render_job, "slurm.array_limit=2"]) == 0
     assert "--array=0-2%2" in directives(capsys.readouterr().out)

@@ -69,6 +69,7 @@ def test_the_mean_within_groups_is_that_of_each_group_alone() -> None:
     # Shifts of whole groups change nothing.
     assert pearson_within(prediction + 5.0 * groups, target - groups, groups) == pytest.approx(np.mean(found))
     assert math.isnan(pearson_within(prediction, target, np.zeros(len(groups), np.int64)))
+    assert math.isnan(pearson_within(np.full_like(prediction, np.nan), target, groups))
 
 
 def test_the_lowest_of_each_group_are_found_by_low_predictions() -> None:

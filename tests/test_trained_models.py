@@ -126,9 +126,7 @@ def test_another_metabolic_model_is_refused(shelf: Path) -> None:
     card = json.loads((shelf / "tiny" / "card.json").read_text())
     card["hashes"]["cell"] = "0" * 64
     (shelf / "tiny" / "card.json").write_text(json.dumps(card))
-    with pytest.raises(
-        GraphError, match=r"cannot be built here\n  got:      cell .{12}\n  expected: cell 0{12}\n  do: "
-    ):
+    with pytest.raises(GraphError, match=r"cannot be built here\n  got: +cell .{12}\n  expected: cell 0{12}\n  do: "):
         dglcell.load("tiny")
 
 

@@ -169,9 +169,9 @@ def written_as(cell: object) -> str:
 
 
 MISSING = ("", "na", "n/a", "nan")
-THOUSANDS = r"[+-]?[1-9]\d{0,2}(,\d{3})+"  # either a decimal comma, or separators of thousands
 """These cells always mean "not measured", in small or capital letters."""
 
+THOUSANDS = r"[+-]?[1-9]\d{0,2}(,\d{3})+"  # either a decimal comma, or separators of thousands
 MINUS = r"^[\u2212\u2013\ufe63\uff0d](?=[\d.,])"
 """Word processors and other programs write these before a negative number: a minus sign, or an en dash."""
 

@@ -348,7 +348,7 @@ def _phenotype_columns(rows: Rows, wanted: Wanted, others: Sequence[str]) -> tup
         either = text[text.str.contains(",")]
         # A whole number of three digits hardly stands beside decimals of three digits.
         if len(either) and either.str.fullmatch(THOUSANDS).all() and text.str.fullmatch(r"[+-]?\d{3}").any():
-            what, do = f"'{rows.file}': are commas in column '{name}' decimal?", "write no separators of thousands"
+            what, do = f"'{rows.file}': are commas in column '{name}' decimal?", "write numbers without separators"
             raise DataError(what, got=listing(either[:3]), do=do)
     cells = dict(zip(columns, read[decimal], strict=True))
     found = asked or [name for name, (x, gone) in cells.items() if 2 * (~gone & np.isnan(x)).sum() < (~gone).sum()]

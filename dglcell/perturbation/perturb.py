@@ -78,11 +78,8 @@ class PerturbedCell:
         states = self.start(states) if isinstance(states, Tensor) else states
         number, strains = self.graph[relation].num_src, self.engine.num_strains
         if (rows := len(states.base_NH)) != number or states.num_strains != strains:
-            what, got = (
-                f"these are no states of the sources of {relation}",
-                f"{rows:,} rows in {states.num_strains} strains",
-            )
-            expected = f"{number:,}, one for each node of type '{relation[0]}', in {strains} strains"
+            what, of = f"these are no states of the sources of {relation}", f"one for each node of type '{relation[0]}'"
+            got, expected = f"{rows:,} rows, {states.num_strains} strains", f"{number:,}, {of}; {strains} strains"
             raise GraphError(what, got=got, expected=expected)
         if reduce not in ("sum", "mean"):
             raise ConfigError("messages cannot be reduced so", got=reduce, expected="sum or mean")

@@ -140,9 +140,7 @@ LINEAR = frozenset([
 # fmt: on
 """These functions are linear, and none of them may mix rows or move the first dimension."""
 
-CONSTANT = frozenset(
-    ["size", "dim", "numel", "new_zeros", "new_ones", "new_full", "zeros_like", "ones_like", "full_like"]
-)
+CONSTANT = {"size", "dim", "numel", "new_zeros", "new_ones", "new_full", "zeros_like", "ones_like", "full_like"}
 """These functions read the shape and type of a tensor, and not its values."""
 
 
@@ -319,7 +317,8 @@ def _softmax(x: PerturbedTensor, dim: int, *args: Any, **kwargs: Any) -> Perturb
 def _by_float64(func: Callable[..., Any], *args: Any, **kwargs: Any) -> PerturbedTensor:
     kwargs.pop("inplace", None)
     if re.fullmatch(r".*[^_]_|(feature_)?alpha_dropout|dropout[123]d|rrelu", func.__name__):  # in place, or random
-        raise TypeError(f"{func.__name__} has no difference: leave out its last _, or take nn.Dropout")
+        what = f"{func.__name__} writes in place or draws at random, which differences do not allow"
+        raise TypeError(f"{what}; take a function that returns a new tensor, or nn.Dropout")
     values = [*args, *kwargs.values()]
     known = [x for x in values if isinstance(x, PerturbedTensor)]
     like = next((x for x in known if x.delta is not None), known[0])

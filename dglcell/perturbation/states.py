@@ -173,8 +173,7 @@ class DifferenceStates(States):
             delta, index = None, None
         self._base_NH, self.delta, self.index, self.num_strains = base_NH, delta, index, num_strains
         self.choices, self.kept_pass, self.stacks = choices, kept_pass, choices.stack
-        pairs = max(1, len(base_NH) * num_strains)
-        self.share = 0.0 if delta is None else 1.0 if index is None else len(index) / pairs
+        self.share = 0.0 if delta is None else 1.0 if index is None else len(index) / (len(base_NH) * num_strains)
 
     @property
     def base_NH(self) -> Tensor:
@@ -211,6 +210,13 @@ class DifferenceStates(States):
 
     def whole(self) -> Tensor:
         return self.base_NH.unsqueeze(1) + self.dense()
+
+    def rows(self, nodes: Tensor, strains: Tensor) -> Tensor:
+        base = self.base_NH[nodes]
+        if self.delta is None or self.index is None:
+            return base if self.delta is None else base + self.delta[nodes, strains]
+        positions = self.index.table[nodes, strains].long()
+        return base + self.delta[positions.clamp(min=0)] * (positions >= 0).unsqueeze(-1)
 
     def sum(self, addends: Sequence[Addend]) -> States:
         """See ``States.sum``: each function is computed only for the pairs in which one of its arguments differs."""
@@ -286,9 +292,9 @@ class DifferenceStates(States):
     def pool(self, gate: States, kept: Kept) -> Pooled:
         """See ``States.pool``: shares change as a whole, but only pairs that differ change what is summed otherwise."""
         assert isinstance(gate, DifferenceStates)
-        attribution, states = active(), (self, gate)
+        attribution = active()
         # Where relations are computed together, on a GPU, the host would wait for lists.
-        listed = not self.stacks and all(of.delta is None or of.index is not None for of in states)
+        listed = not self.stacks and all(of.delta is None or of.index is not None for of in (self, gate))
         if listed and attribution is None and (found := self._pool_listed(gate, kept)) is not None:
             return found
         p_N1, change_NB = pooling_shares(gate.base_NH, kept, gate.dense().squeeze(-1))
@@ -300,12 +306,10 @@ class DifferenceStates(States):
             pooled_BH = _by_node(attribution, kept, self.base_NH - base_1H, self.dense(), p_N1, change_NB)
         elif self.delta is not None and self.index is not None:
             share_K1 = take_rows(share_NB.flatten().unsqueeze(1), self.index.keys)
-            weighted_KH = share_K1 * self.delta
-            pooled_BH = pooled_BH.index_add(0, self.index.strains, weighted_KH.to(pooled_BH.dtype))
+            pooled_BH = pooled_BH.index_add(0, self.index.strains, (share_K1 * self.delta).to(pooled_BH.dtype))
         elif self.delta is not None:
             pooled_BH = pooled_BH + (share_NB.unsqueeze(2) * self.dense()).sum(0)
-        has_any_B1 = kept.strains_NB.any(0).unsqueeze(1)
-        return Pooled(base_1H, torch.where(has_any_B1, pooled_BH, -base_1H))
+        return Pooled(base_1H, torch.where(kept.strains_NB.any(0).unsqueeze(1), pooled_BH, -base_1H))
 
     def _pool_listed(self, gate: DifferenceStates, kept: Kept) -> Pooled | None:
         """Pool by the pairs that differ alone; None where most shares move, or where logits rise far."""

@@ -153,7 +153,7 @@ def check_allocation(trainer: TrainerConfig, environment: Mapping[str, str] = os
     given, seen = number_of(environment, "SLURM_GPUS_ON_NODE", 0), torch.cuda.device_count()
     wants = trainer.accelerator != "cpu" and (given > 0 or trainer.accelerator != "auto")
     if wants and seen < trainer.devices:
-        got, expected = f"{given} GPUs on this node, {seen} that torch sees", f"{trainer.devices} GPUs: {keys}"
+        got, expected = f"{given} GPUs on this node by SLURM, {seen} that torch sees", f"{trainer.devices} GPUs: {keys}"
         do = "install a torch with CUDA, run containers with --nv, or set `trainer.accelerator: cpu`"
         raise ConfigError("the job has other GPUs than the experiment needs", got=got, expected=expected, do=do)
 

@@ -91,9 +91,7 @@ def test_steps_learn(cell: CellGraph, name: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("alone", [[], pytest.param(["--alone", "4", "--cpu-seconds"], marks=pytest.mark.slow)])
-def test_steps_are_timed_in_turn_and_written(
-    alone: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_steps_are_timed_in_turn_and_kept(alone: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, size = tmp_path / "out.json", ["--scale", "0.02", "--hidden", "8", "--layers", "1", "--rounds", "2"]
     main(["--batch", "2", "3", *size, *alone, "--methods", "pyg_spmm", "difference", "--output", str(out)])
     found = json.loads(out.read_text())

@@ -115,9 +115,7 @@ def test_experiments_are_shown_and_checked(tiny: Tiny, tmp_path: Path, capsys: p
     assert capsys.readouterr().out == f"{tiny.file}: valid; the run directory will be runs/tiny/seed-3\n"
 
 
-def test_a_store_is_built_described_and_verified(
-    tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_store_is_built_described_and_checked(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = tmp_path / "stores" / "pairs"
     build = ["data", "build", str(tiny.file), f"data.store={store}", "data.source.insilico.pairs=none"]
     assert main(build) == 0
@@ -173,9 +171,7 @@ def test_graphs_of_experiments_and_runs_are_described(
         ("ulimit -v 300000; {dglcell} data build tiny.yaml", 2, "", "memory is not enough: "),
     ],
 )
-def test_shells_and_machines_of_every_kind_will_do(
-    command: str, status: int, out: str, error: str, tmp_path: Path
-) -> None:
+def test_shells_and_machines_of_all_kinds_do(command: str, status: int, out: str, error: str, tmp_path: Path) -> None:
     text = 'experiment: {name: tiny, tags: ["é → ï"]}\ncell: {model: textbook}\n'
     (tmp_path / "tiny.yaml").write_text(text, encoding="utf-8")
     words = {"dglcell": f"{sys.executable} -m dglcell", "show": f"{sys.executable} -m dglcell config show tiny.yaml"}

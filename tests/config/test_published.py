@@ -176,9 +176,7 @@ def test_one_that_fails_is_named_and_does_not_keep_others(
     assert left == {SCREEN_PATH, f"{ORIGINALS}/pairs"}
 
 
-def test_addresses_are_printed_for_a_machine_with_a_connection(
-    experiment: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_addresses_are_printed_for_a_machine_online(experiment: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "fetch", "--all", experiment, "--addresses"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "metabolism/yeast-GEM_9.0.2.mat"

@@ -39,9 +39,7 @@ def ranks(
 
 
 @given(n=st.integers(1, 60), batch_size=st.integers(1, 20), world=st.integers(1, 4), seed=st.integers(0, 2**32 - 1))
-def test_every_rank_gets_as_many_batches_and_every_strain_is_seen(
-    n: int, batch_size: int, world: int, seed: int
-) -> None:
+def test_each_rank_gets_as_many_batches_and_each_strain_is_seen(n: int, batch_size: int, world: int, seed: int) -> None:
     for shuffle in (False, True):
         found = ranks(n, batch_size, world, shuffle=shuffle, seed=seed)
         assert len({len(batches) for batches in found}) == 1

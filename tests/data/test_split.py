@@ -342,9 +342,7 @@ def test_the_query_pair_of_a_triple_is_that_of_its_query_strain() -> None:
     queries = [["Q", f"X{i:02d}"] for i in range(20)]
     parts = parts_of("pair_disjoint", table_of([[*query, "A"] for query in queries]))
     assert set(parts.tolist()) == {TRAIN, VALIDATION, TEST}, "pairs of an array gene may be in several parts"
-    both = parts_of(
-        "pair_disjoint", table_of([[*query, "A"] for query in queries] + [[*q[::-1], "B"] for q in queries])
-    )
+    both = parts_of("pair_disjoint", table_of([[*q, "A"] for q in queries] + [[*q[::-1], "B"] for q in queries]))
     np.testing.assert_array_equal(both[:20], both[20:])
 
 
@@ -436,9 +434,7 @@ def test_no_test_gene_occurs_in_training(table: Strains, fractions: tuple[float,
 
 @examples(40)
 @given(table=tables, seed=seeds, test_genes=st.integers(1, 4), by_deletions=st.booleans(), number=st.integers(1, 2))
-def test_gene_splits_are_those_of_dango(
-    table: Strains, seed: int, test_genes: int, by_deletions: bool, number: int
-) -> None:
+def test_gene_splits_are_dangos(table: Strains, seed: int, test_genes: int, by_deletions: bool, number: int) -> None:
     def held_out(number: int) -> Parts:
         options: dict[str, Any] = {"test_genes": test_genes, "by_deletions": by_deletions}
         return parts_of(f"gene_split_{number}", table, seed, (0.72, 0.18, 0.1), **options)

@@ -87,9 +87,7 @@ def test_a_lease_is_taken_given_back_and_leaves_nothing(lock: Path) -> None:
 
 
 @pytest.mark.parametrize("moment", ["", "os.replace = lambda *_: os.kill(os.getpid(), 9)"], ids=["held", "taken over"])
-def test_that_of_a_killed_process_is_taken_over_at_once(
-    lock: Path, moment: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_one_of_a_dead_process_is_taken_over_at_once(lock: Path, moment: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "dglcell")
     first = lease_of(lock)
     if moment:
@@ -124,9 +122,7 @@ def test_one_that_has_run_out_is_taken_over_and_its_owner_writes_no_more(lock: P
     new.release()
 
 
-def test_a_lease_is_renewed_while_it_is_held_and_is_lost_with_its_file(
-    lock: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lease_is_renewed_while_held_and_is_lost_with_its_file(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owner, "RENEW_SECONDS", 0.001)
     lease = lease_of(lock)
     assert lease.acquire() is None

@@ -52,9 +52,7 @@ def test_what_is_no_json(tmp_path: Path, content: bytes | None, reason: str) -> 
         ('{"size": -1}', {"size": Whole}, "is damaged: `size` is wrong\n  got:      -1\n"),
     ],
 )
-def test_files_without_their_fields_are_refused(
-    tmp_path: Path, content: str, fields: dict[str, Any], said: str
-) -> None:
+def test_files_without_fields_are_refused(tmp_path: Path, content: str, fields: dict[str, Any], said: str) -> None:
     path = tmp_path / "x.json"
     path.write_text(content)
     with pytest.raises(DataError) as refused:

@@ -41,9 +41,7 @@ def test_a_run_learns_what_one_on_a_cpu_does(tiny_run: RunDirectory, tiny: Tiny,
 @needs_gpu
 @pytest.mark.filterwarnings("ignore:.*deterministic:UserWarning")
 @pytest.mark.parametrize("schedule", ["scheduler.name=none", "scheduler={name: cosine_restarts, interval: step}"])
-def test_a_recorded_step_is_the_step(
-    tiny: Tiny, tmp_path: Path, schedule: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recorded_step_is_a_step(tiny: Tiny, tmp_path: Path, schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run whose steps are CUDA graphs ends with the same weights; its checkpoints have plain numbers."""
     ends = []
     for worth in (2, 10**9):

@@ -54,9 +54,7 @@ def by_definition(relations: list[Edges], genes: int, config: SimilarityConfig) 
     power=st.sampled_from([0.5, 1.0, 4.0]),
     block=st.sampled_from([1, 4, 512]),
 )
-def test_weights_are_shares_of_the_largest_cosines(
-    genes: int, seed: int, neighbours: int, power: float, block: int
-) -> None:
+def test_weights_are_shares_of_large_cosines(genes: int, seed: int, neighbours: int, power: float, block: int) -> None:
     rng, config = np.random.default_rng(seed), SimilarityConfig(neighbours, power, damping=0.2)
     relations = [Edges(rng.integers(0, genes, n), rng.integers(0, genes, n)) for n in (0, 3, 15)]
     expected = by_definition(relations, genes, config)

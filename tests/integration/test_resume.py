@@ -143,6 +143,7 @@ def test_a_run_that_was_moved_keeps_its_best_epoch(tiny: Tiny, done: Path, tmp_p
             r"last.ckpt' has another .*\n.*layers: 1 → 2",
             ["experiment.name=other", "resume={last}", "model.layers=2"],
         ),
+        (ConfigError, "no epoch left to train", ["experiment.name=other", "resume={last}", "trainer.epochs=1"]),
         (
             CheckpointError,
             r"holds a run already, which going on from '.*best_loss.ckpt' would overwrite\n  do: .*`resume: auto`",

@@ -101,9 +101,7 @@ def test_a_relation_can_be_copied_after_its_use() -> None:
 
 
 @pytest.mark.parametrize("works", [True, False])
-def test_auto_takes_tiled_on_a_cpu_and_triton_on_a_gpu_where_it_works(
-    works: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_auto_is_tiled_on_cpus_and_triton_on_gpus_where_it_works(works: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spmm_module, "triton_works", lambda device_type: works)
     assert default_kernel("cpu") == "tiled"
     assert default_kernel("cuda") == ("triton" if works else "csr")

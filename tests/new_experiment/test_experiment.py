@@ -337,9 +337,7 @@ MEDIA = "medium,dose,growth\n" + "\n".join(f"{medium},{dose},{0.1 * dose}" for m
         ),
     ],
 )
-def test_columns_are_taken_for_what_they_hold(
-    text: str, options: dict[str, Any], said: str, found: dict[str, Any]
-) -> None:
+def test_columns_are_what_they_hold(text: str, options: dict[str, Any], said: str, found: dict[str, Any]) -> None:
     assert said in init(text, **options)
     config = load_config(Path("mine.yaml"))
     assert {name: getattr(config.data.source.csv, name) for name in found} == found

@@ -89,6 +89,8 @@ CASES = {
     "concat": Case(lambda x, y, w: torch.concat((x, y[:, :2]), 1), 2, (W,)),
     "a function without a rule": Case(lambda x, y: torch.sin(x) * torch.maximum(x, y) + F.softplus(y), 2),
     "another without a rule": Case(lambda x, w: 1 / (2 + torch.cos(x) ** 2) + w / x.square().add(1), 1, (W,)),
+    "einsum of several": Case(lambda x, y, w: torch.einsum("h,nh,nh->nh", w, x, y), 2, (W,)),
+    "sizes": Case(lambda x: x.square() * x.size(-1) + x.dim()),
     "in place": Case(lambda x: F.silu(x * 1, inplace=True)),
     "a quotient": Case(lambda x, y: x / y.square().add(1), 2),
 }
@@ -191,6 +193,12 @@ def test_a_rule_equals_the_difference_of_whole_rows_forward_and_in_every_gradien
     assert delta is not None
     agree([base, delta], [expected_base, expected])
     agree(gradients([base, delta], rows.leaves, True), gradients([expected_base, expected], rows.leaves))
+
+
+@pytest.mark.parametrize("function", [F.relu_, lambda x: x.clamp_(0), nn.AlphaDropout(), nn.RReLU()])
+def test_functions_that_write_or_draw_are_refused(function: Any) -> None:
+    with pytest.raises(TypeError, match="writes in place or draws at random"):
+        function(PerturbedTensor(torch.ones(2, 3), torch.ones(4, 3), 2))
 
 
 def test_softmax_takes_any_change_of_any_logit() -> None:

@@ -27,6 +27,7 @@ from tests.random_cells import randomise, results, textbook_cell
 
 STRAINS = GenotypeBatch.from_lists([[], [3], [10, 40, 90], [3, 5]])
 CONFIG: dict[str, Any] = {"hidden": 8, "layers": 2, "local_heads": 2, "dropout": 0.0, "strategy": "node_mask"}
+COMBINATIONS = ("sum", "mean", "pairwise_interaction")
 
 
 @pytest.fixture(scope="module")
@@ -159,3 +160,23 @@ def test_gradients_of_compiled_layers_are_those_of_the_rules(together: bool, mon
         called.clear()
         torch.testing.assert_close(gradients(compiled, leaves, strains), expected, rtol=1e-5, atol=1e-5)
         assert {"gelu", "norm"} <= set(called)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("conv", ["gin", "sage"])
+@pytest.mark.parametrize("how", COMBINATIONS)
+def test_a_compiled_model_gives_the_same(
+    resident: ResidentCell, conv: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Machine code takes half a minute for each; ``test_states`` compiles a layer."""
+    if not execution.compiler_works("cpu"):
+        pytest.skip("needs a C++ compiler")
+    monkeypatch.setattr(execution, "COMPILED_ROWS", 1)
+    monkeypatch.setattr(execution, "VARIANTS", 256)
+    allow_compilation()
+    model, found = model_of(resident, hidden=4, layers=1, conv=conv, cross_relation=how), []
+    for compiled in (False, True):
+        model.choose(execution.Choices("node_mask", compiled=compiled))
+        found.append(results(model, STRAINS))
+    torch.compiler.reset()
+    torch.testing.assert_close(found[1], found[0], rtol=1e-8, atol=1e-10)

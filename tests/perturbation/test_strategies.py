@@ -253,9 +253,7 @@ def test_layers_are_computed_once_more_where_they_do_not_fit(how: str, monkeypat
 
 
 @pytest.mark.parametrize(("room", "size"), [(None, 256), (1 << 50, 256), (0, 1)])
-def test_as_many_strains_are_predicted_at_once_as_fit(
-    room: int | None, size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_as_many_strains_are_predicted_as_fit(room: int | None, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model = HeteroCell(make_cell().resident, HeteroCellConfig(hidden=8, local_heads=2))
     monkeypatch.setattr(cell_model, "free_memory", lambda device: room)
     assert model.fitting_batch(256) == size
@@ -299,9 +297,7 @@ def test_only_the_pairs_next_to_a_deletion_are_listed(
 @pytest.mark.parametrize(
     ("dtype", "bound"), [(torch.float32, 1e-6), (torch.bfloat16, 2e-2)], ids=["float32", "bfloat16"]
 )
-def test_means_stay_where_all_sources_weaken_alike(
-    strategy: str, left: float, dtype: torch.dtype, bound: float
-) -> None:
+def test_means_stay_where_sources_weaken_alike(strategy: str, left: float, dtype: torch.dtype, bound: float) -> None:
     """The first node's sources all weaken, half of the second's, and the third's last one stays alone."""
     u, v = [3, 4, 5, 6, 3, 4, 7, 8, 3, 4, 5, 6, 7], [0] * 4 + [1] * 4 + [2] * 5
     cell = resident_cell({PHYSICAL: (u, v)}, {"gene": 9})

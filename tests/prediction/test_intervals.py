@@ -47,9 +47,7 @@ def test_an_interval_is_the_prediction_with_a_quantile_of_validation_errors(tiny
     np.testing.assert_allclose(found.predicted_fitness - found.low_fitness, half, rtol=1e-4)
 
 
-def test_the_test_part_says_what_intervals_are_worth(
-    tiny_run: RunDirectory, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_test_part_says_what_they_are_worth(tiny_run: RunDirectory, capsys: pytest.CaptureFixture[str]) -> None:
     known = read_predictions(tiny_run, "test")["fitness"]
     run = read_run(tiny_run.path)
     calibrated, own = (row for row in run.rows if row.model == run.results["predicts"]["fitness"]["name"])

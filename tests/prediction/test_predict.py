@@ -382,9 +382,7 @@ def test_a_file_that_is_interrupted_is_not_there(trained: Trained, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_parts_that_do_not_belong_together_are_refused(
-    tiny_run: RunDirectory, trained: Trained, tmp_path: Path
-) -> None:
+def test_parts_that_do_not_fit_together_are_refused(tiny_run: RunDirectory, trained: Trained, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "thesis.tex").write_text("years of work")

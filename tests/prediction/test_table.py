@@ -157,9 +157,7 @@ def test_genes_and_activities_of_tables(
 @pytest.mark.parametrize(
     "header", ["genes,agar,temperature", "genes,medium,covariate_temperature", "genes, covariate_medium ,temperature"]
 )
-def test_covariates_are_columns_named_as_in_training_or_as_they_are(
-    trained: Trained, tmp_path: Path, header: str
-) -> None:
+def test_covariates_are_columns_named_as_in_training_or_by_name(trained: Trained, tmp_path: Path, header: str) -> None:
     (tmp_path / "in.csv").write_text(header + "\nb0008:0.5,glycerol,30\n,glucose,37.5\nb9999, glucose,1\n")
     table = replace(SEEING, unknown="empty").read(tmp_path / "in.csv", trained.cell.genes)
     assert (table.is_known.tolist(), table.strains.genotypes) == ([True, True, False], [["b0008"], []])
@@ -170,10 +168,10 @@ def test_covariates_are_columns_named_as_in_training_or_as_they_are(
 
 def test_one_value_of_a_covariate_may_be_given_for_all_rows(trained: Trained, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("genes,medium\nb0008,glycerol\nb0114,glucose\n")
-    table = SEEING.read(tmp_path / "in.csv", trained.cell.genes, {"temperature": "30"})
+    table = SEEING.read(tmp_path / "in.csv", trained.cell.genes, {"temperature": "30,5"})
     assert table.frame.columns.tolist() == ["genes", "medium", "covariate_temperature"]
-    assert table.frame.to_numpy().tolist() == [["b0008", "glycerol", "30"], ["b0114", "glucose", "30"]]
-    assert table.strains.shown("temperature").tolist() == [30, 30]
+    assert table.frame.to_numpy().tolist() == [["b0008", "glycerol", "30,5"], ["b0114", "glucose", "30,5"]]
+    assert table.strains.shown("temperature").tolist() == [30.5, 30.5]
 
 
 MEDIUM, DEGREES = (f"covariate '{name}' has a value that the model cannot see" for name in SEEN)

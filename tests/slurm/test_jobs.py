@@ -39,9 +39,7 @@ def submitted(done: subprocess.CompletedProcess[str]) -> str:
     return next(line.split()[1] for line in done.stdout.splitlines() if line.startswith("job "))
 
 
-def test_two_nodes_train_one_run(
-    tiny: Tiny, tmp_path: Path, cluster: LoopbackCluster, environment: dict[str, str]
-) -> None:
+def test_nodes_train_one_run(tiny: Tiny, tmp_path: Path, cluster: LoopbackCluster, environment: dict[str, str]) -> None:
     overrides = tiny.overrides(tmp_path / "runs", *BARE, *TWO_NODES, *SMALL)
     job = submitted(call(environment, tmp_path, "job", "submit", tiny.file, *overrides))
     assert cluster.wait(job, "COMPLETED", "FAILED", "CANCELLED") == "COMPLETED", log(tmp_path)

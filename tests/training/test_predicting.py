@@ -346,8 +346,9 @@ def test_a_table_of_replicates_has_a_ceiling(tmp_path: Path) -> None:
 
 
 def test_it_is_the_same_experiment_without_rounds_and_with_more_epochs(tiny: Tiny, tmp_path: Path) -> None:
-    config = tiny.config(tmp_path, "trainer.checkpoint=last")
+    config = tiny.config(tmp_path, "trainer.checkpoint=last", "resume=of/another/run.ckpt")
     ablation = without_messages(config, 16)
+    assert ablation.resume == "auto"
     assert ablation.run_directory == tmp_path / "tiny-without-messages" / "seed-0"
     assert (ablation.model.layers, ablation.trainer.epochs, ablation.trainer.checkpoint) == (0, 16, "best_loss")
     assert (ablation.split, ablation.data, ablation.seed) == (config.split, config.data, config.seed)
@@ -381,13 +382,18 @@ def test_its_rows_stand_among_the_baselines(tiny: Tiny, tmp_path: Path, capsys: 
     assert "without messages" in [row.model for row in evaluate_run(run.path)]
 
 
-def test_an_ablation_of_another_split_is_not_compared_with(tiny: Tiny, tmp_path: Path) -> None:
+def test_an_ablation_of_another_split_is_not_compared_with(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = tiny.config(tmp_path, *BARE)
     ablation = tiny.train(tmp_path, "experiment.name=tiny-without-messages", "model.layers=0").directory
     assert len(history(ablation)) == 2
     sha256 = json.loads(ablation.environment.read_text())["hashes"]["split"]
     assert len(ablation_rows(config.run_directory, sha256)) == 2
     assert ablation_rows(config.run_directory, "0" * 64) == []
+    config.run_directory.mkdir(parents=True)
+    monkeypatch.chdir(config.run_directory)
+    assert len(ablation_rows(Path(), sha256)) == 2
     assert ablation_rows(tmp_path / "other" / "seed-0", sha256) == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from dglcell.graph.resident import ResidentCell, SteadyState
 from dglcell.graph.schema import REACTION
 from dglcell.models.terms.link import blocked_reactions
 from dglcell.perturbation.sent import keep_masks
+from dglcell.prediction.measured import rows_on
 from dglcell.runs import RunDirectory
 from dglcell.training import prepare as prepare_module
 from dglcell.training.fit import make_task
@@ -88,6 +90,9 @@ def test_a_table_that_was_edited_after_its_store_was_built_is_refused(
     message = r"strains.csv' has changed since the store .*\n  do: +build it anew"
     with pytest.raises(DataError, match=message):
         prepare(config, command="tests")
+    model: Any = SimpleNamespace(phenotypes=())
+    with pytest.raises(DataError, match=message):  # so does `evaluate --on`
+        rows_on([model], tiny.file, tiny.overrides(tmp_path, "data.store=null", *source))
     # A run that was started on the store goes on with it, and says so.
     assert len(prepare(config, command="tests", cell=first.cell, split=first.split).dataset) == len(rows)
     assert "this run keeps the strains that it began with" in caplog.text
@@ -126,9 +131,7 @@ def test_new_genes_count_however_the_split_is_called(tiny: Tiny, tmp_path: Path)
     assert "genes that training never deletes" in str(prepare(config, command="tests").too_few_to_choose())
 
 
-def test_early_stopping_by_a_small_part_is_warned_of(
-    tiny: Tiny, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_early_stopping_by_a_few_is_warned_of(tiny: Tiny, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = tiny.config(tmp_path, "split.subset.size=200", "trainer.patience=2")
     settle_checkpoint(config, prepare(config, command="tests"))
     assert "early stopping and the schedule `plateau` follow the validation part all the same" in caplog.text

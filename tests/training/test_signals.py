@@ -54,9 +54,7 @@ def test_launchers_say_which_process_is_first(
     assert is_rank_zero() == first
 
 
-def test_the_others_wait_until_the_path_is_there_and_not_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_others_wait_until_the_path_is_there_and_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     naps: list[float] = []
     monkeypatch.setattr("time.sleep", lambda seconds: (naps.append(seconds), (tmp_path / "store").mkdir()))
     wait_for(tmp_path / "store", 60)

@@ -67,6 +67,11 @@ def test_the_best_trial_becomes_an_experiment(
     assert "trial-" not in capsys.readouterr().out
     assert main([*command, "--trials", "4"]) == 0
     assert len({row["optimizer.lr"] for row in table(folder)}) == 4
+    space.write_text("model.hidden: [4, 8]\n")
+    again = ["tune", str(tiny.file), *tiny.overrides(tmp_path / "same", "trainer.epochs=1"), "--space", str(space)]
+    assert main([*again, "--trials", "3"]) == 0  # values that were trained are not trained again
+    same = tmp_path / "same" / "tiny-tuning"
+    assert len([*same.glob("trial-*")]) == len({row["model.hidden"] for row in table(same)}) < 3
 
 
 def test_a_trial_that_fails_is_left_out_unless_nothing_works(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -147,6 +148,10 @@ def test_with_a_table_of_ones_own(folder: Path) -> None:
     assert np.isnan(table.phenotypes["trigenic_interaction"][:2]).all()
     assert source_files(config, str(folder)) == [folder / "own.csv"]
     assert "csv: yours" in table.provenance.licence
+    (folder / "more").mkdir()
+    (folder / "more/own.csv").write_text(f"a,b,growth\n{D},{X},0.5\n")
+    config.union.parts = [own, replace(own, csv=replace(own.csv, path="more/own.csv"))]
+    assert [*load_source(config, str(folder)).provenance.files] == ["own.csv", "own.csv of part 2"]
 
 
 YAML = """
