@@ -79,7 +79,7 @@ def is_constant(x: NDArray[np.float64]) -> bool:
 
 
 def pearson(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
-    """Return the Pearson correlation of two arrays without missing values; NaN where either is constant."""
+    """Return the Pearson correlation of two arrays; NaN where either is constant, or a value of ``x`` is not finite."""
     if is_constant(x) or is_constant(y) or not np.isfinite(x).all():
         return math.nan
     x, y = (x - x.mean()) / np.ptp(x), (y - y.mean()) / np.ptp(y)

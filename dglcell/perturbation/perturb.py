@@ -11,7 +11,6 @@ from torch import Tensor
 from dglcell.errors import ConfigError, GraphError, MissingDependencyError, did_you_mean
 from dglcell.graph.resident_graph import ResidentGraph, dgl_runs_on, import_dgl
 from dglcell.graph.schema import Relation
-from dglcell.kernels.spmm import check_kernel
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, no_edges
 from dglcell.perturbation.attribution import Attribution, Received, active
 from dglcell.perturbation.dgl_graphs import EdgeMask, EdgeSubgraph, GraphStrategy
@@ -149,7 +148,6 @@ def perturb(
     strategy = choices.strategy if strategy == "auto" else strategy
     strategy = strategy if active() is None else "node_mask"
     check_strategy_device(strategy, device_type)
-    check_kernel(kernel, device_type)
     keep = keep_masks(graph, changes)
     left = {} if changes.deletes_only else activities(graph, changes, keep)
     if strategy in DGL_STRATEGIES:

@@ -12,6 +12,7 @@ from dglcell.errors import GenotypeError, did_you_mean, listing
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident_graph import import_dgl
 from dglcell.graph.schema import Relation
+from dglcell.kernels.spmm import check_kernel
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.perturb import perturb as perturb_batch
 from dglcell.perturbation.sent import activities as activities_of
@@ -59,9 +60,10 @@ def perturb(
 
     Raises:
         GenotypeError: a node type, node or edge is not in the cell graph or is named twice, or lists do not fit.
-        ConfigError: there is no such strategy, or it cannot change single edges.
+        ConfigError: there is no such strategy or kernel, or the strategy cannot change single edges.
         MissingDependencyError: the strategy needs DGL, which cannot be imported or does not know the device.
     """
+    check_kernel(kernel, torch.device(cell.device).type)
     return perturb_batch(cell.resident, perturbations_of(cell, targets, activities, edges), strategy, kernel)
 
 
