@@ -3,7 +3,8 @@
 Three facts save nearly all of them:
 
 1. Growth depends only on what is left of the reactions, in which many sets of genes agree.
-2. If a subset of the deletions already stops growth, so do all of them.
+2. If a subset of the deletions already stops growth, so do all of them. Only the loss of a reaction whose flux the
+   model forces may restore it: such strains are solved.
 3. If an optimal flux vector of a subset of the deletions needs no more of any reaction than the further deletions
    leave, it is still feasible, hence still optimal (cf. Fast-SL: Pratapa, Balachandran & Raman 2015, Bioinformatics
    31:3299).
@@ -149,6 +150,8 @@ class Growth:
         # Reactions of all rules, one rule after the other: each has one at least.
         self._members = np.concatenate([np.zeros(0, dtype=np.int64), *rules.reactions])
         self._starts = np.cumsum([0, *map(len, rules.reactions)], dtype=np.int64)[:-1]
+        forced = (problem.lower > 0) | (problem.upper < 0)
+        self._forced = np.array([forced[of].any() for of in rules.reactions], dtype=bool)
         self._known: dict[Lost, int] = {(b"", b""): WILD_TYPE}
         self._wild = self._solver.solve(self._bounds((b"", b"")))
         self.values = np.array([self._wild.value])
@@ -198,11 +201,10 @@ class Growth:
     def _inherit(self, left_SR: NDArray[np.float32], parents_SK: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return a subset's solution that holds for the whole set too, [S], −1 where there is none."""
         found = np.full(len(left_SR), -1, dtype=np.int64)
-        dead = lethal(self.values / self.wild_type)
+        dead, freed = lethal(self.values / self.wild_type), (left_SR[:, self._forced] < 1).any(axis=1)
         for parents in parents_SK.T:
             enough = (self._needs_CR[parents] <= left_SR).all(axis=1)
-            holds = dead[parents] | (enough & ~np.isnan(self.values[parents]))
-            found = np.where((found < 0) & holds, parents, found)
+            found = np.where((found < 0) & (enough | (dead[parents] & ~freed)), parents, found)
         return found
 
     def _add(self, fresh: list[Lost], what: str) -> None:
@@ -234,9 +236,9 @@ class Growth:
         return Bounds(reactions, lower, upper)
 
     def _needs(self, solution: Solution) -> NDArray[np.float32]:
-        """Return the least activity of each rule, [R], with which the flux vector is feasible."""
+        """Return the least activity of each rule, [R], with which the flux vector is feasible; infinite without one."""
         if solution.fluxes is None:
-            return np.zeros(len(self.rules.rules), np.float32)
+            return np.full(len(self.rules.rules), np.inf, np.float32)
         # A flux below the solver's own tolerance is zero for it.
         beyond = np.maximum(np.abs(solution.fluxes) - self.problem.tolerance, 0)
         capacities = np.where(solution.fluxes < 0, *self._capacities)
@@ -369,10 +371,7 @@ def _growth(growth: Growth, strains: Strains, gene_of: NDArray[np.int64]) -> NDA
     numbers = growth.solve(parts(), f"of {growth.problem.wild_type}")
     found = growth.values[numbers]
     if unknown := np.unique(numbers[np.isnan(found)]).tolist():
-        log.warning(
-            "the solver gave no answer to %s, whose strains have the growth of %s",
-            count(len(unknown), "linear program"),
-            growth.problem.wild_type,
-        )
+        programs, whose = count(len(unknown), "linear program"), "whose strains have the growth of"
+        log.warning("the solver gave no answer to %s, %s %s", programs, whose, growth.problem.wild_type)
     relative = snap(np.where(np.isnan(found), growth.wild_type, found) / growth.wild_type, 0.0, 1.0)
     return growth.wild_type * relative

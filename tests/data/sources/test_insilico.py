@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from cobra import Gene, Model, Reaction
-from cobra.flux_analysis import flux_variability_analysis
-from cobra.io import load_model
+from cobra.flux_analysis import double_gene_deletion, flux_variability_analysis
+from cobra.io import load_model, save_json_model
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -100,6 +100,24 @@ def test_fitness_equals_plain_cobra(full: Strains, row_of: dict[frozenset[str], 
         assert fitness[s] == pytest.approx(expected, abs=1e-7), strains[s]
 
 
+def test_growth_returns_with_the_loss_of_a_reaction_that_the_model_forces(tmp_path: Path) -> None:
+    model, path = Model("forced"), str(tmp_path / "forced.json")
+    for i, (text, least, rule) in enumerate(
+        [("--> a", 0, ""), ("a --> b", 2, "g1"), ("b -->", 0, "g2"), ("a -->", 0, "g3 or g4")]
+    ):
+        model.add_reactions([reaction := Reaction(f"r{i}")])
+        reaction.build_reaction_from_string(text)
+        reaction.bounds, reaction.gene_reaction_rule = (least, 10), rule
+    model.objective = "r3"
+    save_json_model(model, path)
+    table = load_insilico(InSilicoConfig(path, triples="none", processes=1))
+    found = dict(zip(map(frozenset, table.genotypes), table.phenotypes["fitness"].tolist(), strict=True))
+    assert found[frozenset(("g1", "g2"))] == 1.25
+    by_cobra = double_gene_deletion(model, processes=1)
+    expected = by_cobra["growth"].fillna(0) / 8
+    assert found == pytest.approx(dict(zip(map(frozenset, by_cobra["ids"]), expected, strict=True)))
+
+
 def test_interactions_follow_from_the_listed_fitness(full: Strains, row_of: dict[frozenset[str], int]) -> None:
     def f(*genes: str) -> float:
         return float(full.phenotypes["fitness"][row_of[frozenset(genes)]])
@@ -156,8 +174,6 @@ def test_too_many_strains_are_refused() -> None:
 
 
 def test_a_model_that_does_not_grow_is_refused(tmp_path: Path) -> None:
-    from cobra.io import save_json_model
-
     model = load_model("textbook")
     model.reactions.EX_glc__D_e.lower_bound = 0
     model.reactions.ATPM.lower_bound = 0
