@@ -59,7 +59,12 @@ class FluxProblem:
     @classmethod
     def of(cls, model: Model, tolerance: float) -> FluxProblem:
         """Read the problem of a cobra model."""
-        if model.objective.direction != "max" or not model.objective.expression.is_polynomial():
+        # The imports are here because the processes that solve need no cobra.
+        from cobra.util.array import create_stoichiometric_matrix
+        from cobra.util.solver import linear_reaction_coefficients
+
+        weights = linear_reaction_coefficients(model)
+        if model.objective.direction != "max" or not (weights and model.objective.expression.is_polynomial()):
             got = f"{model.objective.direction} {model.objective.expression}"
             what = "flux balance analysis: the model does not maximise a linear objective"
             raise DataError(what, got=got, do="set the model's objective to its biomass reaction")
@@ -67,11 +72,6 @@ class FluxProblem:
             got, expected = f"{constraints:,} constraints", f"{balances:,}, one per metabolite"
             what = "flux balance analysis: the model has constraints beyond its mass balances"
             raise DataError(what, got=got, expected=expected, do="remove the extra constraints")
-        # The import is here because the processes that solve need no cobra.
-        from cobra.util.array import create_stoichiometric_matrix
-        from cobra.util.solver import linear_reaction_coefficients
-
-        weights = linear_reaction_coefficients(model)
         lower, upper = np.array([reaction.bounds for reaction in model.reactions], dtype=float).T
         objective = np.array([weights.get(reaction, 0.0) for reaction in model.reactions], dtype=float)
         matrix = create_stoichiometric_matrix(model, array_type="dok").tocoo()

@@ -98,16 +98,22 @@ def test_a_lost_optimum_is_found_by_scaling_or_the_dual_method(
     assert FluxSolver(problem).solve(without()).value == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("extra", [False, True])
-def test_models_that_are_no_plain_problem_are_refused(extra: bool) -> None:
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("extra", r"constraints beyond its mass balances\n.*73 constraints\n.*72"),
+        ("min", r"not maximise a linear objective\n  got:      min "),
+        ("nothing", r"not maximise a linear objective\n  got:      max 0\n"),
+    ],
+)
+def test_models_that_are_no_plain_problem_are_refused(fault: str, said: str) -> None:
     model = load_model("textbook")
-    if extra:
+    if fault == "extra":
         model.add_cons_vars(model.problem.Constraint(model.reactions.PGI.flux_expression, lb=-1, ub=1, name="extra"))
-    else:
+    elif fault == "min":
         model.objective.direction = "min"
-    said = (
-        r"constraints beyond its mass balances\n.*73 constraints\n.*72" if extra else "not maximise a linear objective"
-    )
+    else:
+        model.objective = {}
     with pytest.raises(DataError, match=said):
         FluxProblem.of(model, 1e-9)
 
