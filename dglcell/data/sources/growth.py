@@ -307,8 +307,7 @@ class FbaGrowth(Simulator):
         shown = self._shown(strains) if MEDIUM in strains.covariates else np.full(len(strains), "")
         units_of = {covariate: _units(strains, covariate) for covariate in config.uptakes}
         for place, exchange in enumerate(names):
-            own = max(0.0, -model.reactions.get_by_id(exchange).lower_bound)
-            uptake_SE[:, place] = config.base.get(exchange, own)
+            uptake_SE[:, place] = config.base.get(exchange, -model.reactions.get_by_id(exchange).lower_bound)
             for name, of in media.items():
                 if exchange in of:
                     uptake_SE[shown == name, place] = of[exchange]

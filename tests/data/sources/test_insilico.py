@@ -466,6 +466,16 @@ def test_media_may_be_numbers() -> None:
         assert value == pytest.approx(model.slim_optimize(), abs=1e-5)
 
 
+def test_a_medium_that_does_not_name_an_exchange_leaves_it_as_the_model_has_it(tmp_path: Path) -> None:
+    model = load_model("textbook")
+    model.reactions.EX_ac_e.lower_bound = 5  # which the cell has to secrete
+    save_json_model(model, tmp_path / "secretes.json")
+    strains = Strains.from_names([[], []], covariates={"medium": ["own", "free"]})
+    media: dict[str, dict[str, float]] = {"own": {}, "free": {"EX_ac_e": 0.0}}
+    found = growth(strains, model=str(tmp_path / "secretes.json"), media=media)
+    np.testing.assert_allclose(found, [model.slim_optimize(), own_growth()], atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("config", "error", "message"),
     [
