@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import itertools
 import json
 import math
 from collections import Counter
@@ -118,10 +117,9 @@ class Metabolism:
         )
         nodes = sorted((node for reaction in model.reactions for node in _nodes(reaction)), key=lambda node: node[0])
         names = [name for name, *_ in nodes]
-        repeated = sorted({a for a, b in itertools.pairwise(names) if a == b})
-        if repeated:
-            what, do = f"metabolic model '{where}': reaction nodes would share a name", "rename reactions whose names"
-            raise GraphError(what, got=listing(repeated), do=f"{do} end in '#' and a number")
+        if unclear := sorted({reaction.id for name, reaction, *_ in nodes if model_reaction(name) != reaction.id}):
+            what = f"metabolic model '{where}': reactions are called as enzyme complexes of others are"
+            raise GraphError(what, got=listing(unclear), do="rename reactions whose names end in '#' and a number")
         catalyses = [(genes.index(gene), i) for i, (*_, complex_, _) in enumerate(nodes) for gene in sorted(complex_)]
         converts = [
             (i, metabolites.index(metabolite.id), sign * coefficient)
@@ -154,9 +152,9 @@ def _read(name_or_path: str, raw: str | None, media: str, sha256: str) -> Metabo
     known = Media.of(model, json.loads(media), "cell.media")
     known.open(model)
     made = Metabolism.from_model(model, name=name_or_path)
-    uptake = {model_reaction(node): node for node in made.reactions.names if node.endswith("-")}
+    uptake = [node for node in made.reactions.names if node.endswith("-")]
     activities = {
-        name: {uptake[exchange]: activity for exchange, activity in of.items()}
+        name: {node: of[model_reaction(node)] for node in uptake if model_reaction(node) in of}
         for name, of in known.activities().items()
     }
     return replace(made, media=activities)

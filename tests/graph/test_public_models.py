@@ -185,6 +185,14 @@ def test_a_medium_allows_the_uptake_that_a_model_forces(saved: Saved, uptake: fl
         assert word in str(caught.value)
 
 
+def test_a_medium_weakens_every_node_of_an_exchange(saved: Saved) -> None:
+    content = json.loads(Path(path := saved()).read_text())
+    content["reactions"][0]["gene_reaction_rule"] = "g5 or g6"
+    Path(path).write_text(json.dumps(content))
+    media = Metabolism.read(path, media={"rich": {"EX_a": 10}, "poor": {"EX_a": 1}}).media
+    assert media == {"rich": {"EX_a#1-": 1.0, "EX_a#2-": 1.0}, "poor": {"EX_a#1-": 0.1, "EX_a#2-": 0.1}}
+
+
 @pytest.mark.parametrize(
     ("rule", "names"), [("g3", []), ("g3 and g4", ["shares_complex"]), ("g3 or g4", ["isoenzyme"])]
 )
