@@ -161,8 +161,7 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
     if len(relations) < len(parts):
         twice = listing(relation[1] for relation, number in Counter(of for of, _ in parts).items() if number > 1)
         do = "rename a network; its channels are called `network_channel`, and `derived` and `similarity` make others"
-        what = "relations share a name"
-        raise GraphError(what, got=twice, do=do)
+        raise GraphError("relations share a name", got=twice, do=do)
     return _assemble(vocabularies, relations, config.lose_blocked, provenance=origin, **more)
 
 

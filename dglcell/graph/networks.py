@@ -68,7 +68,11 @@ def read_network(
         screen = published.whole.find(raw).path if published else find_raw(config.not_within, raw)
         provenance["not_within"] = {"path": config.not_within, "sha256": sha256_file(screen)}
         pairs = read_table(screen, ["0", "1"], header=True)
-        within = np.isin(names.names, [n for end in "01" for n in aliases.resolve(pairs.text(end)[0], known)[0]])
+        listed = [one.removeprefix(config.strip_prefix) for end in "01" for one in pairs.text(end, filled=False)[0]]
+        meant = {*map(spelling, aliases.resolve(listed, known, spelled=True)[0])}
+        within = np.array([spelling(one) in meant for one in names], dtype=bool)
+        if not within.any():
+            log.warning("network '%s': no gene of it is in '%s', so that no pair is left out", name, screen.name)
         relations = {of: edges.select(~(within[edges.src] & within[edges.dst])) for of, edges in relations.items()}
     for relation in relations:
         check_relation_name(relation, where=where)

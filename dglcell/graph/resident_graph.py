@@ -287,10 +287,8 @@ class ResidentGraph(nn.Module):
         if relation in self._united:
             return self._united[relation]
         if relation not in self._positions:
-            expected = listing(self.relations, limit=30)
-            raise GraphError(
-                "the cell graph has no such relation", got=relation, expected=expected, do="choose among these"
-            )
+            what, expected = "the cell graph has no such relation", listing(self.relations, limit=30)
+            raise GraphError(what, got=relation, expected=expected, do="choose among these")
         member = self._resident[self._positions[relation]]
         assert isinstance(member, ResidentRelation)
         return member

@@ -157,12 +157,18 @@ def test_rows_are_chosen_by_what_they_hold(write: Write) -> None:
     assert provenance["names"]["total"] == 2, "names of other rows are not looked at"
 
 
-def test_pairs_within_another_table_are_left_out(write: Write) -> None:
+def test_pairs_within_another_table_are_left_out(write: Write, caplog: pytest.LogCaptureFixture) -> None:
     path = write("n.csv", "a,b\nYA,YB\nAlpha,YC\nYC,YD\nYB,YD\n")
     aliases = Vocabulary.of_aliases({"Alpha": ("YA",)})
     screen = write("screen.csv", "one,other,score\nYA,YB,0.5\nYC,YB,-1\n")
     edges, provenance = relations(path, aliases=aliases, not_within=screen, directed=True)
     assert named(edges["net"]) == {"YC>YD", "YB>YD"}
+    otherwise = write("otherwise.csv", "one,other\nx.ya,\nx.ALPHA,x.Yb\nx.YC,x.yb\n")
+    keys = {"aliases": aliases, "directed": True, "strip_prefix": "x."}
+    assert named(relations(path, not_within=otherwise, **keys)[0]["net"]) == {"YC>YD", "YB>YD"}
+    assert not caplog.text
+    relations(path, not_within=write("strange.csv", "one,other\nb0001,b0002\n"), **keys)
+    assert "network 'net': no gene of it is in 'strange.csv', so that no pair is left out" in caplog.text
     assert provenance["not_within"] == {"path": screen, "sha256": hashlib.sha256(Path(screen).read_bytes()).hexdigest()}
 
 
