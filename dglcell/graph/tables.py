@@ -337,7 +337,8 @@ def _read_arrays(path: Path) -> tuple[list[str], NDArray[Any]]:
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # as in `read_table`
-            frame = pd.read_csv(io.StringIO(read_text(path)), index_col=False)
+            # A name is text, also where it looks like a number or like nothing: 0012, 7E3, NA.
+            frame = pd.read_csv(io.StringIO(read_text(path)), index_col=False, converters={0: str.strip})
     return [str(name) for name in frame.iloc[:, 0]], frame.iloc[:, 1:].to_numpy()
 
 
@@ -349,6 +350,6 @@ def refuse_strangers(what: str, names: Sequence[str], known: Vocabulary) -> NoRe
 
 def standardised(values_NF: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return every column with mean 0 and standard deviation 1; a constant column becomes 0."""
-    sd = values_NF.std(axis=0)
-    out: NDArray[np.float64] = (values_NF - values_NF.mean(axis=0)) / np.where(sd > 0, sd, 1)
+    sd = values_NF.std(axis=0) * (np.ptp(values_NF, axis=0) > 0)  # by rounding, that of a constant may be above 0
+    out: NDArray[np.float64] = (values_NF - values_NF.mean(axis=0)) / np.where(sd > 0, sd, np.inf)
     return out

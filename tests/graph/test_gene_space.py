@@ -254,6 +254,9 @@ def test_features_are_standardised_and_missing_nodes_get_the_mean(tmp_path: Path
     path.write_text("\ufeffgene,length,constant\nc,3,7\n\na,1,7\nother,99,7\n\n")
     found = read_vectors(path, GENES, "model.features.gene")
     assert found.tolist() == [[-1.0, 0.0], [0.0, 0.0], [1.0, 0.0], [0.0, 0.0]]
+    path.write_text("gene,x,constant\n0012,1,0.1\nNA,2,0.1\n 7E3,3,0.1\n")
+    found = read_vectors(path, Vocabulary(("0012", "7E3", "NA")), "model.features.gene")
+    np.testing.assert_allclose(found, [[-(1.5**0.5), 0.0], [1.5**0.5, 0.0], [0.0, 0.0]])
     path.write_text("gene,x\nz,1\n")
     message = r"`model.features.gene`: 'x.csv' names no node of the cell graph\n.* e.g. z\n  expected: names such as a"
     with pytest.raises(GraphError, match=message):
