@@ -105,9 +105,9 @@ class _Stack(torch.autograd.Function):
 
 
 def module_name(node_type: str) -> str:
-    """Return the name of a node type's module: itself, unless modules of torch cannot be called so."""
-    name = node_type.replace(".", "_") or "_"
-    return f"{name}_" if hasattr(nn.ModuleDict(), name) else name
+    """Return the name of a node type's module: itself, with ``·`` where modules of torch cannot be called so."""
+    name = node_type.replace(".", "·")
+    return f"{name}·" if not name or hasattr(nn.ModuleDict(), name) else name
 
 
 class HeteroLayer(nn.Module):

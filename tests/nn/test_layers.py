@@ -11,9 +11,9 @@ from dglcell.errors import ConfigError
 from dglcell.graph.schema import CATALYSED_BY, CATALYSES, CONVERTED_BY, CONVERTS, gene_relation
 from dglcell.models.terms.scores import FactorisationMachine
 from dglcell.nn.blocks import make_norm, mlp
-from dglcell.nn.config import NORM_NAMES, REFUSED_NORMS, GATv2Options
-from dglcell.nn.convolutions import GATv2Conv
-from dglcell.nn.hetero_layer import live_relations
+from dglcell.nn.config import NORM_NAMES, PAIRWISE, REFUSED_NORMS, CrossRelation, GATv2Options
+from dglcell.nn.convolutions import GATv2Conv, SAGEConv
+from dglcell.nn.hetero_layer import HeteroLayer, live_relations
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
 from tests.examples import examples
@@ -95,3 +95,9 @@ def test_the_wild_type_equals_pytorch_geometric(cell: RandomCell) -> None:
         received = conv.receive(perturbed, perturbed.start(source), perturbed.start(destination))
         got = conv.update(destination.unsqueeze(1), received.whole())[:, 0]
         torch.testing.assert_close(got, expected, atol=1e-10, rtol=1e-10)
+
+
+def test_every_node_type_has_a_combination_of_its_own_whatever_its_name() -> None:
+    relations = [("x", relation, end) for end in ("a.b", "a_b", "", "_", "type", "type_") for relation in "rs"]
+    layer = HeteroLayer(relations, lambda r: SAGEConv(r, 4), width=4, cross_relation=CrossRelation(PAIRWISE))
+    assert len(layer.mixers) == 6
