@@ -56,7 +56,7 @@ class CellGraph:
             destination type) → (sources, destinations) or a DataFrame with ``source``, ``target`` and perhaps
             ``weight``. The feature ``weight`` of edges (``edge_weight`` in PyTorch Geometric) multiplies messages.
         names: node type → names of its nodes, in the order of their numbers; optional.
-        num_nodes: node type → N, where a dictionary of edges does not say it; optional.
+        num_nodes: node type → N, where edges or PyTorch Geometric do not say it; optional.
         derive: which nodes strains lose with others, in this order. A relation means: a node is lost if any source of
             its edges is. A function of the cell graph makes a ``Derivation`` of one's own.
 

@@ -53,7 +53,7 @@ def read_heterograph(
     if package == "dgl" and hasattr(graph, "canonical_etypes"):
         found = _of_dgl(graph)
     elif package == "torch_geometric" and hasattr(graph, "edge_types"):
-        found = _of_pyg(graph)
+        found = _of_pyg(graph, num_nodes or {})
     elif isinstance(graph, Mapping):
         found = _of_edges(graph, given, num_nodes or {})
     else:
@@ -95,13 +95,14 @@ def _of_dgl(graph: Any) -> Heterograph:
     return found
 
 
-def _of_pyg(data: Any) -> Heterograph:
+def _of_pyg(data: Any, num_nodes: Mapping[str, int]) -> Heterograph:
     def features(store: Any, number: int) -> Data:
         return {k: x for k, x in store.items() if isinstance(x, Tensor) and x.ndim > 0 and len(x) == number}
 
-    found = Heterograph({t: data[t].num_nodes for t in data.node_types})
+    sizes = {t: number for t in data.node_types if (number := data[t].num_nodes) is not None}
+    found = Heterograph({**num_nodes, **sizes})
     found.names = {t: _vocabulary(t, data[t].names) for t in data.node_types if "names" in data[t]}
-    found.ndata = {t: features(data[t], n) for t, n in found.num_nodes.items()}
+    found.ndata = {t: features(data[t], n) for t, n in sizes.items()}
     for relation in data.edge_types:
         store = data[relation]
         if "edge_index" not in store:
@@ -146,21 +147,24 @@ def _columns(relation: Any, edges: Any) -> tuple[NDArray[Any], NDArray[Any], Ten
             what = f"the table of relation {relation} lacks columns"
             raise GraphError(what, got=listing(edges.columns), expected="source, target")
         if WEIGHT in edges.columns and not edges[WEIGHT].isna().all():
-            weight = torch.as_tensor(edges[WEIGHT].to_numpy(dtype=float))
+            import pandas as pd
+
+            weight = torch.as_tensor(pd.to_numeric(edges[WEIGHT], errors="coerce").to_numpy(dtype=float))
         edges = edges["source"], edges["target"]
-    if len(edges) != 2:
+    lists = len(edges) if hasattr(edges, "__len__") else "no"
+    if lists != 2:
         what = f"the edges of relation {relation} are no pair"
-        raise GraphError(what, got=f"{len(edges)} lists", expected="(sources, destinations)")
+        raise GraphError(what, got=f"{lists} lists", expected="(sources, destinations)")
     return _column(relation, edges[0]), _column(relation, edges[1]), weight
 
 
 def _column(relation: Relation, ends: Any) -> NDArray[Any]:
-    ends = ends.detach().cpu().numpy() if isinstance(ends, Tensor) else list(ends)
-    if isinstance(ends, list) and all(isinstance(end, str) for end in ends):
-        return np.array(ends, dtype=object if ends else np.int64)
     try:
+        ends = ends.detach().cpu().numpy() if isinstance(ends, Tensor) else list(ends)
+        if isinstance(ends, list) and all(isinstance(end, str) for end in ends):
+            return np.array(ends, dtype=object if ends else np.int64)
         numbers = np.asarray(ends)
-    except ValueError:  # lists of several lengths
+    except (TypeError, ValueError):  # no list, or lists of several lengths
         numbers = np.asarray("")
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
         what, got = f"an end of relation {relation} is neither numbers nor names", f"{numbers.dtype}, {numbers.ndim}"

@@ -266,8 +266,7 @@ def mend_rules(model: Model, where: str, *, keep: bool = False) -> list[str]:
     Returns:
         The names that are no genes.
     """
-    faults = [f"reaction {r.id}: {r.gpr.fault}" for r in model.reactions if hasattr(r.gpr, "fault")]
-    if faults:
+    if faults := [f"reaction {r.id}: {r.gpr.fault}" for r in model.reactions if hasattr(r.gpr, "fault")]:
         what, do = f"metabolic model '{where}': {len(faults):,} gene rules cannot be parsed", "mend them in the file"
         expected = "gene names joined by 'and', 'or' and parentheses"
         raise GraphError(what, got=listing(faults, limit=3), expected=expected, do=do)
@@ -281,8 +280,7 @@ def mend_rules(model: Model, where: str, *, keep: bool = False) -> list[str]:
             reaction.gpr = rule
     for name in found:
         model.genes.remove(name)
-    torn = [gene.id for gene in model.genes if "|" in gene.id and not gene.reactions]
-    if torn:
+    if torn := [gene.id for gene in model.genes if "|" in gene.id and not gene.reactions]:
         what = f"metabolic model '{where}': {len(torn):,} names of genes have a '|', which means 'or' in gene rules"
         do = "write another sign in these names, in the list of genes and in the rules of the model file"
         raise GraphError(what, got=listing(torn, limit=3), do=do)

@@ -220,8 +220,7 @@ def similar_relations(
         if source.sets is not None:
             profiles, provenance = _set_profiles(source.sets, key, genes, aliases, raw)
         else:
-            missing = [relation for relation in source.relations if relation not in between]
-            if missing:
+            if missing := [relation for relation in source.relations if relation not in between]:
                 what = f"`{key}.relations` names relations between genes that the cell graph lacks"
                 raise GraphError(what, got=", ".join(missing), expected=", ".join(between) or "none are there")
             profiles = neighbourhoods([between[relation] for relation in source.relations], len(genes))

@@ -328,8 +328,7 @@ class ResidentGraph(nn.Module):
         with torch.inference_mode(False):  # Passes with gradients use it, too.
             graph = import_dgl().heterograph(edges, num_nodes_dict=self.num_nodes, idtype=idtype)
             for relation in self.relations:
-                weight = self[relation].weight
-                if weight is not None:
+                if (weight := self[relation].weight) is not None:
                     graph.edges[relation].data[WEIGHT] = weight
         self._heterographs[idtype] = graph
         return graph

@@ -235,6 +235,10 @@ def test_graphs_go_out_as_they_came_in() -> None:
     assert back.sha256 == cell.sha256
     assert torch.equal(back.ndata["item"]["x"], cell.ndata["item"]["x"])
     assert torch.equal(back.edata[LIKES]["day"], torch.arange(40))
+    unsized = pyg.HeteroData({LIKES: {"edge_index": data[LIKES].edge_index}})
+    assert dglcell.CellGraph(unsized, num_nodes=cell.num_nodes).num_nodes == cell.num_nodes
+    with pytest.raises(GraphError, match=r"that there is not\n.*\n.*\n.* in `num_nodes`"):
+        dglcell.CellGraph(unsized)
     data["user"].names = [f"user {i}" for i in range(cell.num_nodes["user"])]
     assert dglcell.CellGraph(data).vocabularies["user"].names[1] == "user 1"
     assert dglcell.CellGraph(dgl.rand_graph(5, 9)).num_nodes == {"_N": 5}
@@ -345,6 +349,10 @@ WRONG: list[Wrong] = [
     (GraphError, lambda c, _: CellGraph({LIKES: (["x"], ["y"])}, num_nodes={"user": 5}), "1 names for 5 nodes"),
     (GraphError, lambda c, _: CellGraph({LIKES: ([0], [1])}, names={"user": ["x", "x"]}), "have one name | x"),
     (GraphError, lambda c, _: CellGraph({LIKES: pd.DataFrame({"a": [1]})}), "lacks columns | source, target"),
+    (GraphError, lambda c, _: CellGraph({LIKES: pd.DataFrame({"source": ["x"], "target": ["y"], "weight": "high"})}),
+     "weights of relation | no finite number"),
+    (GraphError, lambda c, _: CellGraph({LIKES: 5}), "are no pair | no lists"),
+    (GraphError, lambda c, _: CellGraph({LIKES: (0, 1)}), "neither numbers nor names"),
 ]
 # fmt: on
 

@@ -110,10 +110,8 @@ def test_models_that_are_no_plain_problem_are_refused(fault: str, said: str) -> 
     model = load_model("textbook")
     if fault == "extra":
         model.add_cons_vars(model.problem.Constraint(model.reactions.PGI.flux_expression, lb=-1, ub=1, name="extra"))
-    elif fault == "min":
-        model.objective.direction = "min"
-    else:
-        model.objective = {}
+    model.objective = {} if fault == "nothing" else model.objective
+    model.objective.direction = "min" if fault == "min" else "max"
     with pytest.raises(DataError, match=said):
         FluxProblem.of(model, 1e-9)
 

@@ -102,9 +102,8 @@ def test_fitness_equals_plain_cobra(full: Strains, row_of: dict[frozenset[str], 
 
 def test_growth_returns_with_the_loss_of_a_reaction_that_the_model_forces(tmp_path: Path) -> None:
     model, path = Model("forced"), str(tmp_path / "forced.json")
-    for i, (text, least, rule) in enumerate(
-        [("--> a", 0, ""), ("a --> b", 2, "g1"), ("b -->", 0, "g2"), ("a -->", 0, "g3 or g4")]
-    ):
+    rows = ("--> a", 0, ""), ("a --> b", 2, "g1"), ("b -->", 0, "g2"), ("a -->", 0, "g3 or g4")
+    for i, (text, least, rule) in enumerate(rows):
         model.add_reactions([reaction := Reaction(f"r{i}")])
         reaction.build_reaction_from_string(text)
         reaction.bounds, reaction.gene_reaction_rule = (least, 10), rule
@@ -113,9 +112,8 @@ def test_growth_returns_with_the_loss_of_a_reaction_that_the_model_forces(tmp_pa
     table = load_insilico(InSilicoConfig(path, triples="none", processes=1))
     found = dict(zip(map(frozenset, table.genotypes), table.phenotypes["fitness"].tolist(), strict=True))
     assert found[frozenset(("g1", "g2"))] == 1.25
-    by_cobra = double_gene_deletion(model, processes=1)
-    expected = by_cobra["growth"].fillna(0) / 8
-    assert found == pytest.approx(dict(zip(map(frozenset, by_cobra["ids"]), expected, strict=True)))
+    by_cobra = double_gene_deletion(model, processes=1).fillna(0)
+    assert found == pytest.approx(dict(zip(map(frozenset, by_cobra["ids"]), by_cobra["growth"] / 8, strict=True)))
 
 
 def test_interactions_follow_from_the_listed_fitness(full: Strains, row_of: dict[frozenset[str], int]) -> None:
@@ -469,11 +467,11 @@ def test_media_may_be_numbers() -> None:
 def test_a_medium_that_does_not_name_an_exchange_leaves_it_as_the_model_has_it(tmp_path: Path) -> None:
     model = load_model("textbook")
     model.reactions.EX_ac_e.lower_bound = 5  # which the cell has to secrete
-    save_json_model(model, tmp_path / "secretes.json")
+    save_json_model(model, path := str(tmp_path / "secretes.json"))
     strains = Strains.from_names([[], []], covariates={"medium": ["own", "free"]})
     media: dict[str, dict[str, float]] = {"own": {}, "free": {"EX_ac_e": 0.0}}
-    found = growth(strains, model=str(tmp_path / "secretes.json"), media=media)
-    np.testing.assert_allclose(found, [model.slim_optimize(), own_growth()], atol=1e-5)
+    expected = model.slim_optimize(), own_growth()
+    np.testing.assert_allclose(growth(strains, model=path, media=media), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(
