@@ -245,12 +245,12 @@ def whole_rules() -> Iterator[None]:
         written = str(text or "").replace("()", "").strip()
         try:
             rule = read(BARRED.sub(lambda name: name[0].replace("|", BAR), written))
+            if rule.body is not None:
+                rule.body = _joined(rule.body, frozenset())
+                rule.update_genes()
         except (TypeError, RecursionError, MemoryError) as error:
             rule, written = GPR(), written if isinstance(error, TypeError) else f"{written} (nested too deep)"
-        if rule.body is not None:
-            rule.body = _joined(rule.body, frozenset())
-            rule.update_genes()
-        elif written:
+        if rule.body is None and written:
             rule.fault = written
         return rule
 
@@ -292,7 +292,7 @@ def _joined(node: ast.expr, no_genes: frozenset[str]) -> ast.expr:
     if isinstance(node, ast.Name):
         return _ALWAYS if node.id in no_genes else ast.Name(node.id.replace(BAR, "|"), ast.Load())
     if not isinstance(node, ast.BoolOp):
-        return node
+        raise TypeError(f"no rule of genes: {ast.dump(node)}")
     operands: list[ast.expr] = []
     for operand in (_joined(one, no_genes) for one in node.values):
         if isinstance(operand, ast.BoolOp) and type(operand.op) is type(node.op):

@@ -108,6 +108,7 @@ def test_names_that_are_no_genes_leave_with_a_warning(saved: Saved, caplog: pyte
         ({"rule": "g3, g4"}, ["1 gene rules cannot be parsed", "reaction AB: g3, g4", "joined by 'and', 'or'"]),
         ({"rule": "AND(g3, g4)"}, ["reaction AB: AND(g3, g4)"]),
         ({"rule": "g3 g4"}, ["reaction AB: g3 g4"]),
+        ({"rule": "[g3] or g4"}, ["reaction AB: [g3] or g4"]),
         ({"rule": "(g3 or g4"}, ["reaction AB: (g3 or g4"]),
         (
             {"lower_bound": 10.0, "upper_bound": 0.0},
@@ -186,10 +187,9 @@ def test_a_medium_allows_the_uptake_that_a_model_forces(saved: Saved, uptake: fl
 
 
 def test_a_medium_weakens_every_node_of_an_exchange(saved: Saved) -> None:
-    content = json.loads(Path(path := saved()).read_text())
-    content["reactions"][0]["gene_reaction_rule"] = "g5 or g6"
-    Path(path).write_text(json.dumps(content))
-    media = Metabolism.read(path, media={"rich": {"EX_a": 10}, "poor": {"EX_a": 1}}).media
+    path = Path(saved())
+    path.write_text(path.read_text().replace('"gene_reaction_rule": ""', '"gene_reaction_rule": "g5 or g6"', 1))
+    media = Metabolism.read(str(path), media={"rich": {"EX_a": 10}, "poor": {"EX_a": 1}}).media
     assert media == {"rich": {"EX_a#1-": 1.0, "EX_a#2-": 1.0}, "poor": {"EX_a#1-": 0.1, "EX_a#2-": 0.1}}
 
 
