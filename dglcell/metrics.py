@@ -363,12 +363,12 @@ def _scaled(values_S: Values) -> Values:
 
 
 def average_precisions(predicted_PS: Values, measured_S: Values, weights_RS: Values) -> Values:
-    """Return the average precision of each predictor in each draw, [R, P]; NaN without a strain of class 1."""
+    """Return the average precision of each predictor in each draw, [R, P]; NaN as in `classification_metrics`."""
     found = np.full((len(weights_RS), len(predicted_PS)), math.nan)
     for p, predicted in enumerate(predicted_PS):
         order = np.argsort(-predicted, kind="stable")
         hits = np.flatnonzero(measured_S[order])
-        if not len(hits):
+        if not len(hits) or not np.isfinite(predicted).all():
             continue
         # Strains that rank alike count at the last of them.
         ends = np.append(np.flatnonzero(np.diff(predicted[order])), len(order) - 1)

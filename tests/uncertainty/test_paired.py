@@ -72,6 +72,8 @@ def test_leads_and_their_intervals() -> None:
     expected = average_precision_score(label, model) - average_precision_score(label, null)
     assert of_class["ahead"] == pytest.approx(expected, abs=1e-12)
     assert of_class["ahead_low"] < expected < of_class["ahead_high"]
+    model[0] = math.nan
+    assert ahead(CLASSIFICATION, model, {"null": null}, label, strains) == {}
 
 
 @pytest.mark.parametrize("lead", [(0.03, 0.01, 0.05, 0.001, 0.06), (-0.03, -0.05, -0.01, -0.06, -0.001)])
