@@ -124,6 +124,7 @@ def lowest_auroc(prediction: ArrayLike, target: ArrayLike, groups: NDArray[np.in
 
 
 ENSEMBLE_OF = "network + "  # names of ensembles of a network and a baseline begin with this text
+WITHOUT_MESSAGES = "without messages"  # name of the ablation of a network, which stands among its baselines
 
 
 @dataclass(frozen=True)
@@ -307,8 +308,7 @@ def ahead(
     strains, measured = strains.take(known), measured_S[known].astype(float)
     predicted_PS = np.stack([values[known].astype(float) for values in (model_S, *others.values())])
     score = partial(average_precisions if kind == CLASSIFICATION else pearsons, predicted_PS, measured)
-    draws: dict[str, Iterable[Values]] = {}
-    draws["ahead"] = (times.astype(float) for times in times_drawn(len(known), len(known)))
+    draws: dict[str, Iterable[Values]] = {"ahead": (of.astype(float) for of in times_drawn(len(known), len(known)))}
     if len(np.unique(strains.targets)) >= FEWEST_GENES:
         draws["ahead_genes"] = gene_weights(strains)
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from dglcell.errors import DataError, DglcellError, aligned, count, printable
 from dglcell.files.atomic import atomic_file
 from dglcell.files.owner import current_holder
-from dglcell.metrics import COLUMNS, ENSEMBLE_OF, HEADLINE, UNRANKED, best_row
+from dglcell.metrics import COLUMNS, ENSEMBLE_OF, HEADLINE, UNRANKED, WITHOUT_MESSAGES, best_row
 from dglcell.report import UNDEFINED, format_value, number
-from dglcell.report.page import Grid, Line, ResultsTable, best_of, tested, write_page
+from dglcell.report.page import NOTE, Grid, Line, ResultsTable, best_of, tested, write_page
 from dglcell.report.run_files import RunFiles, read_run, read_run_config
 from dglcell.runs import EpochLog, RunDirectory
 
@@ -36,8 +36,8 @@ NUMBER = ["labels", "phenotype", "part", "metric"]
 def summary(runs: Sequence[RunFiles]) -> pd.DataFrame:
     """Average the metrics of runs: a row for each group and number, with ``mean``, ``sd`` and the number of ``runs``.
 
-    Experiments come first, then the baselines, which have a group for each split. Means are NaN where any value is
-    undefined.
+    Experiments come first, with their ensembles and ablations, then the baselines, which have a group for each split
+    and cell graph. Means are NaN where any value is undefined.
     """
     import pandas as pd
 
@@ -45,14 +45,16 @@ def summary(runs: Sequence[RunFiles]) -> pd.DataFrame:
     twice = sorted({str(run.directory.path) for run, path in zip(runs, paths, strict=True) if paths.count(path) > 1})
     if twice:
         raise DataError("a run is given twice", got=", ".join(twice), expected="different run directories")
-    splits = {_split(run) for run in runs}
+    several = [what for what in ("split", "cell") if len({run.environment["hashes"][what] for run in runs}) > 1]
     values = list[tuple[object, ...]]()
     for run in runs:
-        split = f", split {_split(run)[:8]}" if len(splits) > 1 else ""
+        fitted_on = "".join(f", {what} {run.environment['hashes'][what][:8]}" for what in several)
         for row in run.rows:
-            group = (BASELINE, row.model + split, "") if row.is_baseline else (EXPERIMENT, run.name, row.model)
+            group = (BASELINE, row.model + fitted_on, "") if row.is_baseline else (EXPERIMENT, run.name, row.model)
             if row.is_ensemble:  # of each run with a weight of its own
                 group = EXPERIMENT, f"{run.name}, with a baseline", f"{ENSEMBLE_OF}baseline"
+            if row.model == WITHOUT_MESSAGES:
+                group = EXPERIMENT, f"{run.name}, {row.model}", row.model
             of_row = (*group, row.kind, row.phenotype, row.part)
             values += [(*of_row, metric, value) for metric, value in row.metrics.items()]
     grouped = pd.DataFrame(values, columns=[*GROUP, *NUMBER, "value"]).groupby([*GROUP, *NUMBER], sort=False)["value"]
@@ -60,10 +62,6 @@ def summary(runs: Sequence[RunFiles]) -> pd.DataFrame:
     table: pd.DataFrame = found.reset_index()
     order = {"kind": table["kind"] == BASELINE, "name": pd.factorize(table["name"])[0]}  # names as they come first
     return table.loc[pd.DataFrame(order, table.index).sort_values(["kind", "name"], kind="stable").index]
-
-
-def _split(run: RunFiles) -> str:
-    return str(run.environment["hashes"]["split"])
 
 
 def comparison_tables(found: pd.DataFrame) -> list[ResultsTable]:
@@ -100,20 +98,19 @@ def differences(runs: Sequence[RunFiles]) -> Grid:
     def text(value: object) -> str:
         return value if isinstance(value, str) else UNDEFINED if value != value else json.dumps(value)
 
-    def listed(texts: Iterable[str]) -> str:
-        return " | ".join(dict.fromkeys(texts))
-
     shown = [{key: value for key, value in run.config.items() if key not in UNSHOWN} for run in runs]
     table = pd.json_normalize(shown).map(text)
-    of_each = table.groupby([run.name for run in runs], sort=False).agg(listed)
-    rows = [[str(key), *of_each[key]] for key in table if table[key].nunique() > 1]
+    of_each = table.groupby([run.name for run in runs], sort=False).agg(list)
+    rows = [
+        [str(key), *(" | ".join(dict.fromkeys(of)) for of in of_each[key])] for key in table if table[key].nunique() > 1
+    ]
     return Grid(["key", *of_each.index], rows, texts=1 + len(of_each))
 
 
 def warnings_of(runs: Sequence[RunFiles]) -> list[str]:
     """Return warnings that a reader needs before comparing."""
     found, names = [], list(dict.fromkeys(run.name for run in runs))
-    if (splits := len({_split(run) for run in runs})) > 1:
+    if (splits := len({run.environment["hashes"]["split"] for run in runs})) > 1:
         found.append(f"The runs use {splits} different splits. They were therefore not tested on the same strains.")
     if untested := dict.fromkeys(run.name for run in runs if not run.rows):
         found.append(f"{', '.join(untested)}: every strain trained, so that there is no test part and no row below.")
@@ -122,12 +119,6 @@ def warnings_of(runs: Sequence[RunFiles]) -> list[str]:
         if differing:
             found.append(f"Runs of {name} differ in more than their seed: {', '.join(differing)}.")
     return found
-
-
-NOTE = (
-    "Mean ± sample standard deviation over the runs of an experiment. "
-    "* is the best of a column in its block. Baselines are grey, and fitted on the same split."
-)
 
 
 def write_comparison(paths: Sequence[Path], output: Path) -> Path:
@@ -139,7 +130,7 @@ def write_comparison(paths: Sequence[Path], output: Path) -> Path:
         "subtitle": f"{count(len(runs), 'run')} of {count(len({run.name for run in runs}), 'experiment')}",
         "warnings": warnings_of(runs),
         "tables": comparison_tables(found),
-        "table_note": NOTE,
+        "table_note": f"Mean ± sample standard deviation over the runs of an experiment. {NOTE}",
         "differences": differences(runs),
         "runs": runs_table(runs),
     }
@@ -153,15 +144,15 @@ def runs_table(runs: Sequence[RunFiles]) -> Grid:
     """Make a table of where each run is, and what it was made of."""
     rows = [
         [
-            *(run.name, str(run.directory.path), _split(run)[:12]),
+            *(run.name, str(run.directory.path), *(run.environment["hashes"][what][:12] for what in ("split", "cell"))),
             (run.environment["git"] or {}).get("commit", UNDEFINED)[:12],
             *(str(run.seed), f"{run.environment['parameters']:,}", str(len(run.history)), str(run.best_epoch)),
             number(run.minutes, 3),
         ]
         for run in runs
     ]
-    heads = ["experiment", "directory", "split", "commit", "seed", "parameters", "epochs", "best epoch", "minutes"]
-    return Grid(heads, rows, texts=4)
+    heads = ["experiment", "directory", "split", "cell", "commit", "seed", "parameters", "epochs", "best epoch"]
+    return Grid([*heads, "minutes"], rows, texts=5)
 
 
 # A list of the runs of a folder, a row for each: how far they are, and how good they are.

@@ -56,7 +56,7 @@ CONFIG = {
     "trainer.checkpoint": str,
 }
 ENVIRONMENT = {
-    **dict.fromkeys(("dglcell", "command", "hashes.split", "split.kind", "model"), str),
+    **dict.fromkeys(("dglcell", "command", "hashes.split", "hashes.cell", "split.kind", "model"), str),
     **dict.fromkeys(("cell.genes", "cell.edges", "parameters"), Whole),
     "devices": Annotated[list[str], Field(min_length=1)],
     "git": Commit | None,

@@ -23,7 +23,7 @@ from dglcell.data.table import ACTIVITIES, LEARNED_ACTIVITIES, REGRESSION
 from dglcell.errors import ConfigError
 from dglcell.files.atomic import atomic_file, no_formula, shortest, write_json
 from dglcell.machine import device_here, threads
-from dglcell.metrics import ResultRow
+from dglcell.metrics import WITHOUT_MESSAGES, ResultRow
 from dglcell.models.terms.term import Term
 from dglcell.report.page import predicts_lines, write_report
 from dglcell.report.run_files import read_run
@@ -43,7 +43,7 @@ from dglcell.uncertainty import OF_CLASSES, OF_INTERVALS, Calibration
 
 log = logging.getLogger("dglcell")
 
-ABLATION, WITHOUT_MESSAGES = "-without-messages", "without messages"  # end of its experiment's name; its model's name
+ABLATION = "-without-messages"  # end of the name of its experiment
 
 
 def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[ResultRow]:

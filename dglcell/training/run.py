@@ -24,13 +24,13 @@ from dglcell.files.owner import Lease, current_holder, held, lives
 from dglcell.graph.cell import save_cell
 from dglcell.kernels.spmm import check_kernel
 from dglcell.machine import check_device, device_of, number_of, set_threads
-from dglcell.metrics import ResultRow
+from dglcell.metrics import WITHOUT_MESSAGES, ResultRow
 from dglcell.models.model import count_parameters
 from dglcell.perturbation.perturb import check_strategy_device
 from dglcell.report.page import write_report
 from dglcell.runs import RunDirectory, environment, memory_peak, write_usage
 from dglcell.training.checkpoint import check_continues, resume_from, starting_point
-from dglcell.training.evaluate import ABLATION, WITHOUT_MESSAGES, ablation_rows, report, rows_as_json
+from dglcell.training.evaluate import ABLATION, ablation_rows, report, rows_as_json
 from dglcell.training.fit import fit, make_callbacks, make_task, make_trainer
 from dglcell.training.prepare import Prepared, prepare, prepare_run, settle_what_models_see
 from dglcell.training.signals import PARENT, POLL_SECONDS, StopSignals, is_rank_zero

@@ -18,7 +18,9 @@ MakeRun = Callable[..., RunDirectory]
 
 @pytest.fixture
 def make_run(tiny_run: RunDirectory, tmp_path: Path) -> MakeRun:
-    def make(name: str, seed: int, pearson: float | None, split: str | None = None, **model: Any) -> RunDirectory:
+    def make(
+        name: str, seed: int, pearson: float | None, hashes: dict[str, str] | None = None, **model: Any
+    ) -> RunDirectory:
         run = RunDirectory(Path(shutil.copytree(tiny_run.path, tmp_path / name / f"seed-{seed}")))
         config = yaml.safe_load(run.config.read_text())
         config["experiment"]["name"], config["seed"] = name, seed
@@ -29,10 +31,8 @@ def make_run(tiny_run: RunDirectory, tmp_path: Path) -> MakeRun:
             if not row["is_baseline"] and not row["model"].startswith("network + "):
                 row["metrics"].update(pearson=pearson, mse=None if pearson is None else 1 - pearson)
         run.results.write_text(json.dumps(results))
-        if split is not None:
-            about = json.loads(run.environment.read_text())
-            about["hashes"]["split"] = split
-            run.environment.write_text(json.dumps(about))
+        about = json.loads(run.environment.read_text())
+        run.environment.write_text(json.dumps({**about, "hashes": {**about["hashes"], **(hashes or {})}}))
         return run
 
     return make

@@ -14,6 +14,7 @@ import pytest
 
 from dglcell.cli import main
 from dglcell.errors import DataError
+from dglcell.metrics import WITHOUT_MESSAGES
 from dglcell.report import UNDEFINED
 from dglcell.report.comparison import comparison_tables, differences, find_runs, format_runs, summary, warnings_of
 from dglcell.report.run_files import RunFiles, read_run
@@ -77,7 +78,7 @@ def test_baselines_are_listed_once_for_each_split(make_run: MakeRun) -> None:
     names = summary(read(one, two)).name.unique().tolist()
     assert names[:4] == ["one", "one, with a baseline", "two", "two, with a baseline"]
     assert "training mean" in names
-    other = make_run("three", 0, 0.5, split="f" * 64)
+    other = make_run("three", 0, 0.5, {"split": "f" * 64})
     found = summary(read(one, other, make_run("three", 1, 0.5)))
     names = found.name.unique().tolist()
     assert sum(name.startswith("training mean, split ") for name in names) == 2
@@ -86,6 +87,27 @@ def test_baselines_are_listed_once_for_each_split(make_run: MakeRun) -> None:
     assert warnings_of(read(one, other)) == [
         "The runs use 2 different splits. They were therefore not tested on the same strains."
     ]
+
+
+def test_baselines_of_two_cell_graphs_are_two(make_run: MakeRun) -> None:
+    found = summary(read(make_run("one", 0, 0.5), make_run("two", 0, 0.5, {"cell": "f" * 64})))
+    names = found[found["kind"] == "baseline"].name.unique().tolist()
+    assert "training mean, cell ffffffff" in names
+    assert sum(name.startswith("training mean, cell ") for name in names) == 2
+
+
+def test_an_ablation_is_averaged_over_the_runs_of_its_experiment_alone(make_run: MakeRun) -> None:
+    runs = read(*(make_run(*of, 0.5) for of in (("one", 0), ("one", 1), ("two", 0))))
+    for i, (run, pearson) in enumerate(zip(runs, (0.1, 0.3, 0.7), strict=True)):
+        rows = [replace(row, model=WITHOUT_MESSAGES, is_baseline=True) for row in run.rows if row.is_network]
+        rows = [*run.rows, *(row.with_metrics({"pearson": pearson}) for row in rows)]
+        runs[i] = replace(run, results=run.results | {"rows": rows_as_json(rows)})
+    found = summary(runs).query("model == @WITHOUT_MESSAGES & part == 'test' & metric == 'pearson'")
+    assert found[["kind", "name", "runs"]].to_numpy().tolist() == [
+        ["experiment", "one, without messages", 2],
+        ["experiment", "two, without messages", 1],
+    ]
+    assert found["mean"].tolist() == pytest.approx([0.2, 0.7])
 
 
 def test_runs_of_one_experiment_that_differ_in_more_than_their_seed_are_named(make_run: MakeRun) -> None:
