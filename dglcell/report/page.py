@@ -18,7 +18,16 @@ from dglcell.data.config import CALIBRATES, INTERVAL_COVERAGE, KINDS
 from dglcell.data.table import GENES
 from dglcell.errors import aligned, count, printable
 from dglcell.files.atomic import atomic_file
-from dglcell.metrics import COLUMNS, HEADLINE, LOWER_IS_BETTER, UNRANKED, ResultRow, best_row, format_metric
+from dglcell.metrics import (
+    COLUMNS,
+    HEADLINE,
+    LOWER_IS_BETTER,
+    UNRANKED,
+    WITHOUT_MESSAGES,
+    ResultRow,
+    best_row,
+    format_metric,
+)
 from dglcell.report import format_value, number
 from dglcell.report.pictures import CAPTION, MOST_PHENOTYPES, curve_key, overview
 from dglcell.report.run_files import RunFiles, read_run, read_table
@@ -90,7 +99,7 @@ def best_of(values: Sequence[float], metric: str) -> set[int]:
 def strongest(rows: Sequence[ResultRow], predicts: Collection[str] = (), number: int = 3) -> list[ResultRow]:
     """Return what a terminal shows: rows of the test part, if there is one, without the weaker baselines.
 
-    Baselines that predict stay however weak they are, and a number of others for each phenotype.
+    Ablations and baselines that predict stay however weak they are, and a number of others for each phenotype.
     """
     rows = [row for row in rows if row.part == "test"] or list(rows)
     score = {id(row): row.metrics.get(HEADLINE[row.kind], math.nan) for row in rows}
@@ -100,7 +109,7 @@ def strongest(rows: Sequence[ResultRow], predicts: Collection[str] = (), number:
         return math.isfinite(score[id(row)]) and sum(score[id(one)] > score[id(row)] for one in of_it) < number
 
     rows = [row for row in rows if not row.model.endswith(("(0.00)", "(1.00)"))]  # ensembles of one
-    return [row for row in rows if not row.is_baseline or row.model in predicts or is_strong(row)]
+    return [row for row in rows if not row.is_baseline or row.model in (WITHOUT_MESSAGES, *predicts) or is_strong(row)]
 
 
 def results_tables(

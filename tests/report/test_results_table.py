@@ -54,6 +54,8 @@ def test_a_terminal_shows_the_test_part_with_the_strongest_baselines() -> None:
     baselines = [
         row(name, "test", value, True) for name, value in {"a": 0.1, "b": math.nan, "c": 0.3, "d": 0.2}.items()
     ]
+    ablation = row("without messages", "test", -0.5, True)
+    assert ablation in strongest([row("own", "test", 0.5), *baselines, ablation])
     rows = [row("own", "validation", 0.9), row("own", "test", 0.0), *baselines]
     assert [one.model for one in strongest(rows, number=2)] == ["own", "c", "d"]
     assert [one.model for one in strongest(rows, ["a"], 1)] == ["own", "a", "c"]
