@@ -11,8 +11,6 @@ from dglcell.errors import ConfigError
 from dglcell.graph.vocabulary import UNKNOWN_POLICIES
 
 PARTS = ("train", "validation", "test")
-
-
 TRAIN, VALIDATION, TEST, UNUSED = 0, 1, 2, 255
 
 
@@ -130,6 +128,11 @@ class SplitConfig:
         """Return whether every strain trains, so that there is neither a validation nor a test part."""
         return self.kind == NONE
 
+    @property
+    def trained_deletions(self) -> int:
+        """Return the most deletions of a strain that is not in the test part of a split by their number."""
+        return self.max_deletions or TRAINED_DELETIONS
+
     def validate(self) -> None:
         """Raise ConfigError if a value is unknown or out of range, or if two values contradict each other."""
         check_values(self, "split")
@@ -151,7 +154,7 @@ class SplitConfig:
             if getattr(self, name) is not None and self.kind not in kinds:
                 expected = " or ".join(kinds)
                 raise ConfigError(f"`split.{name}` is for a split of another kind", got=self.kind, expected=expected)
-        if self.all_train is not None and not 1 <= self.all_train < (self.max_deletions or TRAINED_DELETIONS):
+        if self.all_train is not None and not 1 <= self.all_train < self.trained_deletions:
             what, expected = "`split.all_train` leaves no strain for validation", "1 or more, and less than "
             raise ConfigError(what, got=self.all_train, expected=f"{expected}`split.max_deletions`")
         both_new = self.kind == "gene_disjoint" and self.covariate is not None

@@ -16,17 +16,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from dglcell.data.columns import COVARIATE, Keys, gene_keys, shuffled
-from dglcell.data.config import (
-    GENE_SPLITS,
-    NONE,
-    PARTS,
-    TEST,
-    TRAIN,
-    TRAINED_DELETIONS,
-    UNUSED,
-    VALIDATION,
-    SplitConfig,
-)
+from dglcell.data.config import GENE_SPLITS, NONE, PARTS, TEST, TRAIN, UNUSED, VALIDATION, SplitConfig
 from dglcell.data.sources.text_table import read_rows
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, did_you_mean, listing
@@ -139,12 +129,19 @@ def make_split(config: SplitConfig, table: Strains, store_sha256: str, raw: str 
 
 
 def in_groups(table: Strains, path: Path) -> Strains:
-    """Return strains whose targets are groups of genes; a gene that the table lacks is a group by itself."""
-    genes_and_groups = read_rows(path).frame
-    if genes_and_groups.shape[1] < 2:
+    """Return strains whose targets are groups of genes; a gene without one in the table is a group by itself."""
+    frame = read_rows(path).frame
+    if frame.shape[1] < 2:
         expected = "a header, and a gene and its group in each row"
         raise DataError(f"`split.groups`: '{path.name}' has one column", expected=expected)
-    group_of = dict(genes_and_groups.iloc[:, :2].itertuples(index=False, name=None))
+    pairs = {(gene.strip(), group.strip()) for gene, group in frame.iloc[:, :2].to_numpy() if group.strip()}
+    group_of = dict(sorted(pairs))
+    if several := sorted(gene for gene, group in pairs if group_of[gene] != group):
+        what = f"`split.groups`: '{path.name}' has gene '{several[0]}' in several groups"
+        raise DataError(what, do="make one group of those that share a gene")
+    if group_of.keys().isdisjoint(table.names):
+        got, expected = listing(group_of, 3), f"names such as {listing(table.names, 3)}"
+        raise DataError(f"`split.groups`: '{path.name}' has no gene of the strains", got=got, expected=expected)
     groups, group_N = np.unique([group_of.get(name, name) for name in table.names], return_inverse=True)
     return table.with_(names=tuple(groups.tolist()), targets=group_N[table.targets])
 
@@ -165,7 +162,7 @@ def divide(config: SplitConfig, table: Strains) -> tuple[Parts, dict[str, Any]]:
     if config.kind in GENE_SPLITS:
         shaped["test_genes"] = config.test_genes or GENE_SPLITS[config.kind][1]
     if config.kind == "deletions":
-        shaped["max_deletions"] = config.max_deletions or TRAINED_DELETIONS
+        shaped["max_deletions"] = config.trained_deletions
         shaped |= {} if config.all_train is None else {"all_train": config.all_train}
     return DIVIDED[config.kind](table, config), shaped
 
@@ -241,7 +238,7 @@ def covariate_parts(table: Strains, config: SplitConfig) -> Parts:
 
 def deletions_parts(table: Strains, config: SplitConfig) -> Parts:
     """Put strains with more than ``max_deletions`` into test; those with ``all_train`` or fewer all train."""
-    few = table.num_deletions <= (config.max_deletions or TRAINED_DELETIONS)
+    few = table.num_deletions <= config.trained_deletions
     divided = table.num_deletions > (config.all_train or -1)
     return _others_random(table, config, np.where(few, TRAIN, TEST).astype(np.uint8), few & divided)
 

@@ -217,9 +217,18 @@ def test_a_group_of_genes_is_in_one_part(options: dict[str, Any], tmp_path: Path
     alone = make_split(replace(config, groups=None), table, STORE)
     assert split.parameters["groups"]["file"] == "groups.csv"
     assert (split.part != alone.part).any()
-    (tmp_path / "groups.csv").write_text("gene\na\n")
-    with pytest.raises(DataError, match=r"`split.groups`: 'groups.csv' has one column"):
-        make_split(config, table, STORE, str(tmp_path))
+    first, second = table.names[:2]
+    for content, message in (
+        ("gene\na\n", "has one column"),
+        (f"gene,group\n{first},a\n{second},a\n{first},b\n", f"has gene '{first}' in several groups"),
+        ("gene,group\nunknown,a\n", "has no gene of the strains\n  got: *unknown\n  expected: names such as Y"),
+    ):
+        (tmp_path / "groups.csv").write_text(content)
+        with pytest.raises(DataError, match=rf"`split.groups`: 'groups.csv' {message}"):
+            make_split(config, table, STORE, str(tmp_path))
+    alone_too = "".join(f"{gene},\n" for gene in table.names[1:])  # genes without a group are none
+    (tmp_path / "groups.csv").write_text(f"gene,group\n{first},{first}\n{alone_too}")
+    np.testing.assert_array_equal(make_split(config, table, STORE, str(tmp_path)).part, alone.part)
 
 
 def test_gene_splits_hold_out_40_and_400_genes_unless_told() -> None:
