@@ -99,11 +99,11 @@ def listing(items: Iterable[object], limit: int = 10) -> str:
     return ", ".join(shown[:limit]) + (f" … and {more:,} more" if more > 0 else "")
 
 
-def aligned(rows: Sequence[Sequence[str]], left: Container[int]) -> list[str]:
+def aligned(rows: Sequence[Sequence[str]], left: Container[int], gap: str = "  ") -> list[str]:
     """Return the rows of a table as lines; columns are as wide as needed, and flush right except those in ``left``."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
-        "  ".join(
+        gap.join(
             cell.ljust(width) if i in left else cell.rjust(width)
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         )

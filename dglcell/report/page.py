@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import shlex
+import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,20 +149,19 @@ def format_results_table(
 
 
 def _format_table(found: ResultsTable, color: bool) -> str:
-    rows = [found.columns]
-    for line in found.rows:
-        cells = zip(found.columns[found.texts :], line.cells, strict=True)
-        # Columns whose values may be marked keep room for the mark.
-        marked = [
-            text + ("" if title == "n" and text != "-" else "*" if best else " ") for title, (text, best) in cells
-        ]
-        # Names may be a stranger's, whose escape codes would steer the terminal.
-        rows.append([*map(printable, line.labels), *marked])
-    lines = [line.rstrip() for line in aligned(rows, range(found.texts))]
-    if color:
-        styles = ["1", *("2" if line.is_baseline else "0" for line in found.rows)]  # bold, dim
-        lines = [f"\x1b[{style}m{line}\x1b[0m" for style, line in zip(styles, lines, strict=True)]
-    return "\n".join(lines)
+    """Format one table, at most 80 letters wide; a block has its phenotype, part and n above it."""
+    # Cells keep room for the mark.
+    marked = [[text + ("*" if best else " ") for text, best in line.cells[1:]] for line in found.rows]
+    head, *numbers = aligned([found.columns[found.texts + 1 :], *marked], (), gap=" ")
+    # Names may be a stranger's, whose escape codes would steer the terminal.
+    names = [textwrap.wrap(printable(line.labels[-1]), 79 - len(head)) for line in found.rows]
+    width = max((len(part) for name in names for part in name), default=0)
+    lines = [("1", f"{'':{width}} {head}")]  # bold
+    for line, (*above, name), of in zip(found.rows, names, numbers, strict=True):
+        if line.labels[0]:
+            lines.append(("0", printable(f"{line.labels[0]}, {line.labels[1]} part, n = {line.cells[0][0]}")))
+        lines += [("2" if line.is_baseline else "0", text) for text in (*above, f"{name:{width}} {of}")]  # dim
+    return "\n".join(f"\x1b[{style}m{text.rstrip()}\x1b[0m" if color else text.rstrip() for style, text in lines)
 
 
 # What is known beside a table of results, a line for each fact: leads, ceilings, intervals, what is left out.

@@ -359,7 +359,7 @@ def test_it_is_the_same_experiment_without_rounds_and_with_more_epochs(tiny: Tin
 def test_its_rows_stand_among_the_baselines(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train_both = ["train", str(tiny.file), "--without-messages", "3", *tiny.overrides(tmp_path, *BARE)]
     assert main(train_both) == 0
-    assert capsys.readouterr().out.count(" without messages ") == 1, "of the test part"
+    assert capsys.readouterr().out.count("\nwithout messages ") == 1, "of the test part"
     run = RunDirectory(tmp_path / "tiny" / "seed-0")
     assert main(["baselines", str(tiny.file), *tiny.overrides(tmp_path, *BARE)]) == 0
     assert "without messages" in capsys.readouterr().out
