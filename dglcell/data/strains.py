@@ -99,10 +99,10 @@ class Strains:
         if len(targets) and not 0 <= (least := targets.min()) <= (most := targets.max()) < len(self.names):
             got, expected = f"{least} … {most}", f"0 … {len(self.names) - 1}"
             raise DataError("strains: targets outside their names", got=got, expected=expected)
-        lengths = {f"column '{column.name}'": (len(of), len(self)) for column, of in self.columns.items()}
-        for what, (length, wanted) in {**lengths, "activities": (len(self.left()), len(targets))}.items():
-            if length != wanted:
-                raise DataError(f"strains: {what} has the wrong length", got=length, expected=wanted)
+        sizes = {f"column '{column.name}'": (of.shape, len(self)) for column, of in self.columns.items()}
+        for what, ((*size,), wanted) in {**sizes, "activities": (self.left().shape, len(targets))}.items():
+            if size != [wanted]:
+                raise DataError(f"strains: {what} has the wrong length", got=", ".join(map(str, size)), expected=wanted)
         for place in np.flatnonzero(no_activities(self.left()))[:1]:
             raise GenotypeError(
                 f"strain {self.owners[place]}: the activity of gene '{self.names[targets[place]]}' is no amount",
@@ -157,7 +157,7 @@ class Strains:
             genotypes = [[cell.genes.find(gene) for gene in genes] for genes in genotypes]
             for number, gene in ((i, gene) for i, of in enumerate(genotypes) for gene in of if gene not in cell.genes):
                 raise GenotypeError(f"strain {number}: unknown gene '{gene}'{cell.genes.suggestion(gene)}")
-        columns = {**_label_columns(phenotypes or {}), **covariate_columns(covariates or {})}
+        columns = {**_label_columns(phenotypes or {}, phenotypes or ()), **covariate_columns(covariates or {})}
         names, targets = np.unique(np.array([*joined(genotypes)], dtype=object), return_inverse=True)
         offsets = np.cumsum([0, *map(len, genotypes)], dtype=np.int64)
         return cls(tuple(names), targets.astype(np.int32), offsets, columns, dict(units or {}), activities=activities)
@@ -204,7 +204,7 @@ class Strains:
             if name not in header:
                 what, do = f"{place} has no column '{name}'", did_you_mean(name, header)
                 raise DataError(what, expected=f"among {listing(header)}", do=do)
-        columns = _label_columns(numbers_of(frame, phenotypes))
+        columns = _label_columns(frame, phenotypes)
         columns |= covariate_columns({name: frame[name].to_numpy() for name in covariates})
         rows = Rows.of_frame(frame, [*chosen, *amounts])
         changes = read_changes(rows, chosen, amounts, known=None if cell is None else cell.genes, may_be_empty=True)
@@ -492,8 +492,8 @@ def list_genotypes(strains: Iterable[Iterable[str]]) -> list[list[str]]:
     return [[str(gene) for gene in strain] for strain in genotypes]
 
 
-def _label_columns(phenotypes: Mapping[str, ArrayLike]) -> dict[Column, NDArray[np.float32]]:
-    labels = {name: np.asarray(values, dtype=np.float32) for name, values in phenotypes.items()}
+def _label_columns(columns: Any, phenotypes: Iterable[str]) -> dict[Column, NDArray[np.float32]]:
+    labels = numbers_of(columns, phenotypes)
     for name, values in labels.items():
         for number in np.flatnonzero(np.isinf(values))[:1]:
             raise DataError(f"strain {number}: {name} is infinite", expected="a number, or NaN if not measured")

@@ -290,6 +290,9 @@ def test_what_does_not_fit_together_is_refused(fields: dict, message: str) -> No
         ([["a"], ["b"]], {"covariates": {"dose": [30, np.nan]}}, "strain 1: covariate 'dose' is not a finite number"),
         ([["a"], ["b"]], {"covariates": {"medium": [None, "LB"]}}, "strain 0: covariate 'medium' is missing\n.*None\n"),
         ([["a"], ["b"]], {"phenotypes": {"fitness": [1.0, np.inf]}}, "strain 1: fitness is infinite"),
+        ([["a"]], {"phenotypes": {"fitness": ["high"]}}, "a column of phenotypes holds no numbers\n.*'high'"),
+        ([["a"]], {"phenotypes": {"fitness": [[1, 2]]}}, r"column 'fitness' has the wrong length\n  got: +1, 2\n.*1"),
+        ([["a"]], {"phenotypes": {"fitness": 1.0}}, "column 'fitness' has the wrong length"),
         (["a"], {}, r"a strain is a list of genes\n  got: +'a'"),
     ],
 )
