@@ -202,7 +202,7 @@ def _parse_override(override: str) -> DictConfig:
 
 def _may_be_secret(key: str) -> bool:
     parts = [part for part in re.split(r"[.\[\]]+", key) if part]
-    return parts[:1] == ["slurm"] and parts[1:2] in ([], ["environment"])
+    return parts[:1] == ["environment"] or (parts[:1] == ["slurm"] and parts[1:2] in ([], ["environment"]))
 
 
 def hide_override(word: str) -> str:
@@ -210,6 +210,7 @@ def hide_override(word: str) -> str:
     key, equals, _ = word.partition("=")
     if not (equals and _may_be_secret(key)):
         return word
+    word = f"slurm.{word}" if key == "environment" else word  # which needs no section
     try:
         slurm: Any = OmegaConf.to_container(_parse_override(word))
     except (ConfigError, OmegaConfBaseException):

@@ -229,6 +229,7 @@ def test_a_configuration_is_written_without_secrets(minimal: Path) -> None:
         "slurm.environment.TOKEN=s3cret",
         "slurm.environment.TOKEN=1_s3cret",
         "slurm.environment={TOKEN: s3cret}",
+        "environment={TOKEN: s3cret}",
         "slurm={environment: {TOKEN: s3cret}, time: '12:00:00', account: null, requeue: false}",
     ],
 )
@@ -245,6 +246,7 @@ def test_an_override_without_its_secret_says_the_same(minimal: Path, override: s
     [
         ("slurm.environment.TOKEN={s3cret", "override `slurm.environment.TOKEN`: its value is not YAML"),
         ("slurm.environment=s3cret", "`slurm.environment` has a wrong value"),
+        ("environment=s3cret", "`slurm.environment` has a wrong value"),
         ("slurm.environment.TOKEN=[s3cret]", "`slurm.environment.TOKEN` has a wrong value"),
         ('slurm.environment.TOKEN="s3cret\\n"', "`slurm.environment.TOKEN` has a control character"),
         ("slurm[environment].TOKEN=s3cret", "override `slurm[environment].TOKEN` names a place in a list"),
