@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import threading
@@ -12,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dglcell.config.read import experiment_file, load_config
+from dglcell.config.read import experiment_file, load_config, override
 from dglcell.data.strains import Strains
 from dglcell.data.table import numbers_of
 from dglcell.errors import CheckpointError, ConfigError, DataError, listing
@@ -338,8 +337,7 @@ def train(
         StoppedError: a signal came, and what is needed to continue is on disk.
     """
     path = experiment_file(experiment)
-    given = [f"{key}={json.dumps(value, default=str)}" for key, value in keys.items()]
-    config = load_config(path, [*overrides, *given])
+    config = load_config(path, [*overrides, *(override(key, value) for key, value in keys.items())])
     from dglcell.training.run import train as run
 
     loggers = tuple(logger) if isinstance(logger, Sequence) else (logger,)

@@ -23,7 +23,7 @@ from pytorch_lightning.loggers import CSVLogger
 
 import dglcell
 from dglcell.cli import main
-from dglcell.config.read import experiment_file, load_config
+from dglcell.config.read import experiment_file, load_config, override
 from dglcell.data import strains
 from dglcell.data.config import VALIDATION
 from dglcell.data.split import Split
@@ -255,6 +255,7 @@ def test_keys_find_their_sections(folder: Path) -> None:
     full = ["seed=3", "trainer.epochs=2", "optimizer.lr=1e-5", "model=set_operator", "model.local_factors=8"]
     assert load_config(path, short) == load_config(path, [*full, "split.seed=7"])
     assert load_config(path, ["lr=0.1", "optimizer.lr=0.2"]).optimizer.lr == 0.2, "the last one counts"
+    assert load_config(path, [override("experiment.name", "é 🦠 1e5")]).experiment.name == "é 🦠 1e5"
     with pytest.raises(ConfigError, match=r"key `name` is in several sections\n.*experiment.name, .*model.name"):
         load_config(path, ["name=x"])
     with pytest.raises(ConfigError, match=r"unknown key `epoch`\n.*did you mean epochs"):

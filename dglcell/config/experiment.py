@@ -17,6 +17,7 @@ from dglcell.checks import (
     Count,
     CountOrAuto,
     NotEmpty,
+    Number,
     Rule,
     Seed,
     at_least,
@@ -91,14 +92,6 @@ class DataConfig:
 
 # With `bf16` differences are stored and multiplied in bfloat16; the base, sums, losses and weights stay in float32.
 Precision = Annotated[str, one_of("auto", "32-true", "bf16", "64-true")]
-Accumulation = Annotated[
-    dict[int, int],
-    must(
-        lambda of: all(epoch >= 0 and number >= 1 for epoch, number in of.items()),
-        "is no schedule",
-        "{epoch: batches per step}, e.g. {0: 3}",
-    ),
-]
 
 
 @dataclass
@@ -111,7 +104,7 @@ class TrainerConfig:
     num_nodes: Count = 1  # number of machines
     strategy: Annotated[str, one_of("auto", "ddp")] = "auto"  # how processes work together: auto | ddp
     precision: Precision = "auto"  # auto | 32-true | bf16 (differences only) | 64-true
-    accumulate_grad_batches: Accumulation = field(default_factory=dict)  # from epoch → batches per optimiser step
+    accumulate_grad_batches: dict[Number, Count] = field(default_factory=dict)  # epoch → batches per step from it on
     #: largest norm of the gradient; null: no limit
     gradient_clip_val: Annotated[float, positive(do="use null for no limit")] | None = 10.0
     deterministic: bool = True  # warn of non-deterministic kernels
@@ -242,9 +235,8 @@ class Config:
     data: DataConfig = field(default_factory=DataConfig)
     split: SplitConfig = field(default_factory=SplitConfig)
     model: OfItsKind[ModelConfig] = field(default_factory=HeteroCellConfig)  # `model.name` chooses the kind; see KINDS
-    loss: OfItsKind[LossConfig] = field(
-        default_factory=MaskedConfig
-    )  # `loss.name` chooses the kind; in normalised units
+    #: `loss.name` chooses the kind; in normalised units
+    loss: OfItsKind[LossConfig] = field(default_factory=MaskedConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)

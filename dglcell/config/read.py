@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import io
 import itertools
+import json
 import logging
 import os
 import re
@@ -42,7 +43,6 @@ BASES = {name: kind.base for name, kind in MODELS.items() if kind.base}
 """This maps each model to the settings that fit it. An override of `model.name` extends these in place of another
 model's."""
 
-
 LEFT: dict[str, tuple[object, str]] = {
     "start_from": (None, "copy weights by `load_state_dict` in a loop of your own"),
     "loss.phenotype_weights": (None, "set `loss.name: gaussian`, which estimates the noise of each phenotype"),
@@ -50,7 +50,6 @@ LEFT: dict[str, tuple[object, str]] = {
 }
 """Keys that have left, each with the value by which it did nothing, and what to do in its place. Runs of before have
 them, and are read without."""
-
 
 DEEPEST = 50
 """Most levels of lists and mappings in one another. No experiment has as many."""
@@ -198,6 +197,11 @@ def _parse_override(override: str) -> DictConfig:
     except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError) as error:
         do = "close brackets and quotes"
         raise ConfigError(f"override `{key}`: its value is not YAML", got=said, do=do) from error
+
+
+def override(key: str, value: object) -> str:
+    """Return ``key=value`` as on the command line."""
+    return f"{key}={json.dumps(value, default=str, ensure_ascii=False)}"  # YAML has no pairs of escapes for a letter
 
 
 def _may_be_secret(key: str) -> bool:

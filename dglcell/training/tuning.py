@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +14,7 @@ import pandas as pd
 from omegaconf import OmegaConf
 
 from dglcell.config.experiment import Config
-from dglcell.config.read import PACKAGED, load_config, read_yaml, to_yaml
+from dglcell.config.read import load_config, override, read_yaml, to_yaml
 from dglcell.errors import ConfigError, DataError, DglcellError, OwnerError, count, import_optional
 from dglcell.files.atomic import atomic_file, canonical_hash
 from dglcell.metrics import HEADLINE
@@ -169,24 +167,13 @@ class Search:
         with atomic_file(self.folder / TABLE) as partial:
             pd.DataFrame(rows, columns=["trial", "validation", *self.space], dtype=object).to_csv(partial, index=False)
         best = finished[0]
-        given = [*self.overrides, *(override(key, best.params[key]) for key in self.space)]
-        content: Any = OmegaConf.to_container(OmegaConf.from_dotlist(given))
-        # Variables of a job may be secrets, and no training depends on them.
-        content.get("slurm", {}).pop("environment", None)
+        config = load_config(self.experiment, [*self.overrides, *(override(*one) for one in best.params.items())])
         # The scores that the experiment is expected to reach hold only for its own values.
-        content.setdefault("experiment", {}).update(name=f"{self.base.experiment.name}-tuned", expected=None)
-        path, packaged = self.experiment.resolve(), PACKAGED.resolve()
-        is_packaged = path.is_relative_to(packaged)
-        base = path.relative_to(packaged).as_posix() if is_packaged else os.path.relpath(path, self.folder.resolve())
-        text = OmegaConf.to_yaml(OmegaConf.create({"extends": base, **content}))
+        config.experiment.name, config.experiment.expected = f"{config.experiment.name}-tuned", None
+        config.slurm.environment.clear()  # variables of a job may be secrets, and no training depends on them
         about = f"# The best of {count(len(finished), 'trial')}: {best.value:.4f} on the validation part.\n"
         with atomic_file(self.folder / BEST) as partial:
-            partial.write_text(about + text, encoding="utf-8")
-
-
-def override(key: str, value: Any) -> str:
-    """Return ``key=value`` as on the command line."""
-    return f"{key}={json.dumps(value)}"
+            partial.write_text(about + to_yaml(config), encoding="utf-8")
 
 
 def _finished(study: Any) -> list[Any]:

@@ -28,7 +28,7 @@ from tests.raw_files import GENES, STRING_CHANNELS, pairs, tiny_overrides, write
         ("trainer.gradient_clip_val=0", "`trainer.gradient_clip_val` must be positive"),
         (
             "trainer.accumulate_grad_batches={0: 0}",
-            "`trainer.accumulate_grad_batches` is no schedule\n  got:      {0: 0}",
+            "`trainer.accumulate_grad_batches[0]` is too small\n  got:      0\n  expected: 1 or more",
         ),
         ("loss=rmse", "`loss.name` is unknown\n  got:      rmse\n  expected: mse, huber, bce"),
         ("optimizer.lr=0", "`optimizer.lr` must be positive"),

@@ -8,6 +8,7 @@ import math
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,8 @@ def table(folder: Path) -> list[dict[str, str]]:
 def test_the_best_trial_becomes_an_experiment(
     tiny: Tiny, space: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["tune", str(tiny.file), *tiny.overrides(tmp_path / "runs", "trainer.epochs=1"), "--space", str(space)]
+    keys = tiny.overrides(tmp_path / "runs", "epochs=1", "slurm.time=2:00:00")
+    command = ["tune", str(tiny.file), *keys, "--space", str(space)]
     assert main([*command, "--trials", "3"]) == 0
     folder = tmp_path / "runs" / "tiny-tuning"
     printed = capsys.readouterr().out
@@ -61,7 +63,9 @@ def test_the_best_trial_becomes_an_experiment(
     best = load_config(folder / "best.yaml")
     assert (best.experiment.name, best.experiment.expected) == ("tiny-tuned", None)
     assert f"{best.optimizer.lr:.6g}" == f"{float(rows[0]['optimizer.lr']):.6g}"
-    assert (best.model.hidden, best.trainer.epochs) == (int(rows[0]["model.hidden"]), 1)
+    trial = load_config(folder / f"trial-{rows[0]['trial']}" / "seed-0" / "config.yaml")
+    assert replace(best, experiment=trial.experiment, plot=False, baselines=False) == trial
+    assert (best.trainer.epochs, best.slurm.time) == (1, "2:00:00")
     # Trials that are finished count; more of them are other ones.
     assert main([*command, "--trials", "3"]) == 0
     assert "trial-" not in capsys.readouterr().out
