@@ -58,6 +58,7 @@ def run_script(script: str, folder: Path, task: int = 0) -> dict[str, list[str]]
         ("auto", "any", ["--gpus-per-node=4"]),
         ("auto", "a100", ["--gpus-per-node=a100:4"]),
         ("gpu", "null", ["--gpus-per-node=4"]),
+        ("cuda", "a100", ["--gpus-per-node=a100:4"]),
         ("cpu", "a100", []),
         ("auto", "null", []),
     ],

@@ -108,7 +108,7 @@ def resources(config: Config) -> str:
 def wants_gpus(config: Config) -> bool:
     """Return whether the experiment's devices are GPUs."""
     accelerator = config.trainer.accelerator
-    return accelerator == "gpu" or (accelerator == "auto" and config.slurm.gpu is not None)
+    return accelerator in ("gpu", "cuda") or (accelerator == "auto" and config.slurm.gpu is not None)
 
 
 def directives(config: Config, members: int) -> Iterator[str]:
