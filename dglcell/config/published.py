@@ -29,9 +29,8 @@ def needs(config: Config) -> list[PublishedFile]:
     tables = [(f"cell.networks.{name}", network) for name, network in cell.networks.items()]
     tables += [(f"cell.similarity.sources.{name}.sets", source.sets) for name, source in sources.items() if source.sets]
     found += [named_table(table, key).file for key, table in tables if table.source and not table.path]
-    found += [
-        file for part in config.data.source.parts if part.name in LABORATORIES for file in LABORATORIES[part.name].files
-    ]
+    screens = [LABORATORIES[part.name] for part in config.data.source.parts if part.name in LABORATORIES]
+    found += [file for screen in screens for file in screen.files]
     known, written = published(), json.dumps(asdict(config), default=str)
     found += [file for path, file in known.items() if f'"{path}"' in written]
     return _once([*found, *(known[of.not_within].whole for of in cell.networks.values() if of.not_within in known)])

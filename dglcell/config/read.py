@@ -20,7 +20,7 @@ import yaml
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from dglcell.checks import HIDDEN, check_one_line, read_section
+from dglcell.checks import HIDDEN, check_one_line, read_section, shown
 from dglcell.config.experiment import KINDS, Config
 from dglcell.errors import ConfigError, did_you_mean, listing
 from dglcell.losses.config import LossConfig
@@ -51,8 +51,7 @@ LEFT: dict[str, tuple[object, str]] = {
 """Keys that have left, each with the value by which it did nothing, and what to do in its place. Runs of before have
 them, and are read without."""
 
-DEEPEST = 50
-"""Most levels of lists and mappings in one another. No experiment has as many."""
+DEEPEST = 50  # levels of lists and mappings in one another at most; no experiment has as many
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = (), *, look: bool = False) -> Config:
@@ -135,7 +134,7 @@ def named_experiments() -> dict[str, str]:
 def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: str) -> Config:
     """Turn merged YAML into a ``Config``, without the checks between keys."""
     top = {field.name for field in dataclasses.fields(Config)}
-    short = [one for one in overrides if "=" in one and one[0] != "=" and "." not in _key(one) and _key(one) not in top]
+    short = [one for one in overrides if (found := re.match("([^.=]+)=", one)) and found[1] not in top]
     try:
         merged = _merge(where, content, *[_parse_override(one) for one in overrides if one not in short])
         plain = OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)
@@ -166,7 +165,23 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
         return explain(key, value) or (f"did you mean `{found[0]}`?" if len(found) == 1 else None)
 
     made = {name: read_section(kind, plain.get(name, {}), name, where, remedy) for name, kind in kinds.items()}
-    return read_section(Config, plain | made, "", where, remedy)
+    config: Config = read_section(Config, plain | made, "", where, remedy)
+    _refuse_numbers(plain, config, "", where)
+    return config
+
+
+def _refuse_numbers(given: Any, made: Any, key: str, where: str) -> None:
+    """Refuse texts that YAML has read as numbers, and that may have been written otherwise, as 1e5 or 1.10."""
+    if isinstance(given, float) and isinstance(made, str) and not key.endswith(".na_values"):  # compared as numbers
+        do = f"put it in quotes; on the command line {key}='\"…\"'"
+        raise ConfigError(f"{where}: `{key}` was read as a number", got=shown(key, given), expected="a text", do=do)
+    if isinstance(given, list):
+        for pair in zip(given, made or (), strict=False):
+            _refuse_numbers(*pair, key, where)
+    elif isinstance(given, dict) and made is not None:
+        parts = made if isinstance(made, dict) else vars(made)
+        for name, value in given.items():
+            _refuse_numbers(value, parts.get(name), f"{key}.{name}".lstrip("."), where)
 
 
 def _forget(section: Any, key: str, idle: object) -> None:
@@ -190,8 +205,7 @@ def _parse_override(override: str) -> DictConfig:
     if not (equals and all(parts)) or len(parts) > DEEPEST:
         raise ConfigError("an override is not of the form key=value", got=said, do="e.g. trainer.epochs=10")
     if "[" in key:
-        do = "give the whole list, e.g. key=[a,b]"
-        raise ConfigError(f"override `{key}` names a place in a list", got=said, do=do)
+        raise ConfigError(f"override `{key}` names a place in a list", got=said, do="give the whole list: key=[a,b]")
     try:
         return OmegaConf.from_dotlist([f"{key}={check_yaml(value)}"])
     except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError) as error:
@@ -220,9 +234,8 @@ def hide_override(word: str) -> str:
     except (ConfigError, OmegaConfBaseException):
         return f"{key}='{HIDDEN}'"
     slurm = slurm.get("slurm")
-    if not isinstance(slurm, dict) or "environment" not in slurm or slurm["environment"] is None:
+    if not isinstance(slurm, dict) or (variables := slurm.get("environment")) is None:
         return word
-    variables = slurm["environment"]
     slurm["environment"] = dict.fromkeys(variables, HIDDEN) if isinstance(variables, dict) else HIDDEN
     return f"slurm={yaml.safe_dump(slurm, default_flow_style=True, width=2**30).strip()}"
 
@@ -246,8 +259,7 @@ def _layers(path: Path, seen: tuple[Path, ...], base: str | None = None) -> Dict
         raise ConfigError(f"configuration '{path}' not found{by}", expected="a YAML file")
     if path.resolve() in [p.resolve() for p in seen]:
         circle = " → ".join(map(str, [*seen, path]))
-        do = "remove `extends` from one of them"
-        raise ConfigError("configurations extend each other in a circle", got=circle, do=do)
+        raise ConfigError("configurations extend each other in a circle", got=circle, do="remove `extends` from one")
     own = read_yaml(path)
     try:
         extends = own.pop("extends", None) or []
@@ -274,11 +286,11 @@ def _extended(path: Path, name: str) -> Path:
 def _merge(where: str, *layers: DictConfig) -> DictConfig:
     """Merge later layers over the first, which is changed, without the keys that a section's new kind lacks."""
     merged, *others = layers
-    for section in KINDS:
-        _spell_out(merged, section)
+    for layer, section in itertools.product(layers, KINDS):
+        if isinstance(layer.get(section), str):
+            layer[section] = {"name": layer[section]}
     for layer in others:
         for section in KINDS:
-            _spell_out(layer, section)
             if _name(layer, section, None) not in (None, _name(merged, section, DEFAULTS[section])):
                 _change_kind(merged, layer, section, where)
         try:
@@ -305,11 +317,6 @@ def _change_kind(merged: DictConfig, layer: DictConfig, section: str, where: str
         log.log(level, "%s: %s %s left out, which `%s` does not have", where, listing(dropped, len(dropped)), are, name)
 
 
-def _spell_out(layer: DictConfig, section: str) -> None:
-    if isinstance(layer.get(section), str):
-        layer[section] = {"name": layer[section]}
-
-
 def _name(layer: DictConfig, section: str, default: str | None) -> Any:
     content = layer.get(section)
     return content.get("name", default) if isinstance(content, DictConfig) else default
@@ -331,10 +338,6 @@ def _kind(plain: dict[Any, Any], section: str, where: str) -> type:
     return kind
 
 
-def _key(override: str) -> str:
-    return override.partition("=")[0]
-
-
 def _in_sections(key: str, hints: Mapping[str, Any]) -> list[str]:
     """Return the key with each section that has it."""
     kinds = [(name, kind) for name, kind in hints.items() if dataclasses.is_dataclass(kind)]
@@ -343,7 +346,7 @@ def _in_sections(key: str, hints: Mapping[str, Any]) -> list[str]:
 
 def _with_section(override: str, hints: Mapping[str, Any], where: str) -> str:
     """Put the section before the key of an override that names none, and that only one section has."""
-    key = _key(override)
+    key, _, value = override.partition("=")
     found = _in_sections(key, hints)
     if len(found) > 1:
         raise ConfigError(f"key `{key}` is in several sections", got=", ".join(found), do=f"e.g. `{found[0]}=…`")
@@ -352,7 +355,7 @@ def _with_section(override: str, hints: Mapping[str, Any], where: str) -> str:
         names = {*hints, *(field.name for fields in below for field in fields)}
         do = did_you_mean(key, names, "`dglcell config show` prints all keys")
         raise ConfigError(f"{where}: unknown key `{key}`", do=do)
-    return found[0] + override.removeprefix(key)
+    return f"{found[0]}={value}"
 
 
 @functools.cache
@@ -412,12 +415,12 @@ def parse_yaml(text: str, *, where: str) -> DictConfig:
 
 
 def check_yaml(text: str) -> str:
-    """Return YAML with quotes around times like 2:00:00, which YAML would take for the number 7200."""
-    depth, times, sixtieths = 0, [0], re.compile(r"[-+]?[0-9][0-9_]*(:[0-9]{1,2})+(\.[0-9_]*)?")
+    """Return YAML with quotes around 2:00:00, 0123 and 2024_01, which YAML would take for 7200, 83 and 202401."""
+    depth, marks, odd = 0, [0], re.compile(r"[-+]?([0-9][0-9_]*(:[0-9]{1,2})+(\.[0-9_]*)?|0[0-9]+|[0-9]*_[0-9_]*)")
     for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-        if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and sixtieths.fullmatch(event.value):
-            times += [mark.index for mark in (event.start_mark, event.end_mark) if mark is not None]
+        if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and odd.fullmatch(event.value):
+            marks += [mark.index for mark in (event.start_mark, event.end_mark) if mark is not None]
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST:
             raise yaml.YAMLError(f"it is nested more than {DEEPEST} deep")
-    return "'".join(text[start:end] for start, end in itertools.pairwise([*times, len(text)]))
+    return "'".join(text[start:end] for start, end in itertools.pairwise([*marks, len(text)]))

@@ -125,6 +125,11 @@ def test_unknown_keys_are_refused_with_a_suggestion(minimal: Path, override: str
             "`data.source.csv.phenotypes.a` has a wrong value\n  got:      ['b']\n  expected: a valid string",
         ),
         ("seed=${nowhere}", "`seed` has a wrong value\n  got:      Interpolation key 'nowhere' not found"),
+        (
+            "experiment.name=1e5",
+            "`experiment.name` was read as a number\n  got:      100000.0\n  expected: a text\n  do: ",
+        ),
+        ("experiment.tags=[1.10]", "`experiment.tags` was read as a number\n  got:      1.1\n"),
         ("data.phenotypes=[a", "override `data.phenotypes`: its value is not YAML\n  got:      data.phenotypes=[a"),
         ("seed", "an override is not of the form key=value\n  got:      seed"),
         (
@@ -135,6 +140,20 @@ def test_unknown_keys_are_refused_with_a_suggestion(minimal: Path, override: str
 )
 def test_wrong_types_are_refused(minimal: Path, override: str, expected: str) -> None:
     assert expected in refusal(minimal, override)
+
+
+def test_numbers_that_are_written_oddly_are_texts_where_a_text_is_meant(minimal: Path) -> None:
+    keys = [
+        "experiment.name=2024_01_05",
+        "slurm.account=0123",
+        "experiment.tags=[007]",
+        "trainer.epochs=1_0",
+        "seed=010",
+    ]
+    config = load_config(minimal, [*keys, "data.source.csv.na_values=[-9.5]", "optimizer.options={eps: 1e-8}"])
+    assert (config.experiment.name, config.slurm.account, config.experiment.tags) == ("2024_01_05", "0123", ["007"])
+    assert (config.trainer.epochs, config.seed, config.optimizer.options) == (10, 10, {"eps": 1e-8})
+    assert config.data.source.csv.na_values == ["-9.5"]
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
