@@ -67,8 +67,9 @@ def load_config(path: str | Path, overrides: Sequence[str] = (), *, look: bool =
     Raises:
         ConfigError: a file is missing or not YAML, a key is unknown or mistyped, or a value has the wrong type.
     """
-    named = [override.removeprefix("model.name=") for override in overrides if override.startswith("model.name=")]
-    base = BASES.get(named[-1]) if named else None
+    chosen: Any = [OmegaConf.to_container(_parse_override(o)) for o in overrides if re.match(r"model(\.name)?=", o)]
+    names = [of.get("name") if isinstance(of := one["model"], dict) else of for one in chosen]
+    base = BASES.get(next((str(name) for name in reversed(names) if name), ""))
     merged = _merge(str(path), _site(), _layers(Path(path), (), base))
     with looking_in(NOWHERE if look else FOLDER), suppress(NotImportedError):
         config = parse_config(merged, overrides, where=str(path))

@@ -294,3 +294,6 @@ def test_the_base_of_a_model_is_an_experiment_of_that_model(tmp_path: Path, name
     assert (config.model.name, BASES[config.model.name]) == (name, base)
     other = load_config(write(tmp_path, "other.yaml", "extends: base.yaml\ncell: {model: textbook}\n"))
     assert load_config(path, ["model.name=hetero_cell"]).model.name == other.model.name == "hetero_cell"
+    for model in BASES:
+        ways = (f"model={model}", f"model={{name: {model}}}", f'model="{model}"', f'model.name="{model}"')
+        assert all(load_config(path, [way]) == load_config(path, [f"model.name={model}"]) for way in ways)
