@@ -6,13 +6,13 @@ Heavy imports happen inside the verbs, so that ``dglcell --help`` answers at onc
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 import textwrap
 from dataclasses import fields
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from dglcell.cli.arguments import (
@@ -89,7 +89,7 @@ def init(options: argparse.Namespace) -> None:
     given = {one.name: getattr(options, one.name) for one in fields(Wanted)}
     said = write_experiment(Wanted(**{**given, "file": file}))
     if not options.quiet:
-        print(f"{said}\n\n{file} is written. Train with `dglcell train {shlex.quote(str(file))}`.")
+        print(f"{said}\n\n{file} is written. Train with `dglcell train {quote(str(file))}`.")
 
 
 @verb("data build", *CONFIGURATION, argument("--overwrite", action="store_true", help="build it again if it exists"))
@@ -244,7 +244,7 @@ def train(options: argparse.Namespace) -> None:
         return
     predicts = {one["name"] for one in read_json(directory.results).get("predicts", {}).values()}
     shown = rows if options.verbose else strongest(rows, predicts)
-    quoted = shlex.quote(str(directory.path))
+    quoted = quote(str(directory.path))
     others = f" All {len(rows)} rows: `dglcell evaluate {quoted}`" if len(shown) < len(rows) else ""
     print(f"\n{format_results_table(rows, color=sys.stdout.isatty(), shown=shown)}{others}")
     for sentence in lines_below(rows, config.split.kind):
@@ -295,7 +295,7 @@ def tune(options: argparse.Namespace) -> None:
 
     search = Search.of(experiment_file(options.config), options.overrides, read_space(options.space))
     best = search.run(options.trials, options.command, reporter(options))
-    print(f"\ntrials   {best.with_name(TABLE)}\nbest     {best}\n\nTrain with `dglcell train {best}`.")
+    print(f"\ntrials   {best.with_name(TABLE)}\nbest     {best}\n\nTrain with `dglcell train {quote(str(best))}`.")
 
 
 _PAIR = partial(pair, form="MODEL_PHENOTYPE=MEASURED_PHENOTYPE")

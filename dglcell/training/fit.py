@@ -7,6 +7,7 @@ import math
 import os
 import re
 import secrets
+import shlex
 import signal
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -103,7 +104,7 @@ def tracked(config: Config) -> Iterator[Logger | None]:
         folder = Path(run.dir).parent
         run.finish(exit_code)
         if offline:
-            log.info("W&B: upload with `wandb sync %s`", folder)
+            log.info("W&B: upload with `wandb sync %s`", shlex.quote(str(folder)))
 
 
 def make_trainer(config: Config, directory: RunDirectory, callbacks: Sequence[Callback]) -> pl.Trainer:

@@ -46,13 +46,13 @@ def table(folder: Path) -> list[dict[str, str]]:
 def test_the_best_trial_becomes_an_experiment(
     tiny: Tiny, space: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    keys = tiny.overrides(tmp_path / "runs", "epochs=1", "slurm.time=2:00:00")
+    keys = tiny.overrides(tmp_path / "my runs", "epochs=1", "slurm.time=2:00:00")
     command = ["tune", str(tiny.file), *keys, "--space", str(space)]
     assert main([*command, "--trials", "3"]) == 0
-    folder = tmp_path / "runs" / "tiny-tuning"
+    folder = tmp_path / "my runs" / "tiny-tuning"
     printed = capsys.readouterr().out
     assert re.search(r"^trial-2: [\d.-]+ \(best [\d.-]+; 3 of 3 done\)  optimizer.lr=", printed, re.MULTILINE)
-    assert f"Train with `dglcell train {folder / 'best.yaml'}`." in printed
+    assert f"Train with `dglcell train '{folder / 'best.yaml'}'`." in printed
     rows = table(folder)
     found = [float(row["validation"]) for row in rows]
     assert found == sorted(found, reverse=True)
