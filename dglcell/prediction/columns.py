@@ -135,9 +135,9 @@ class GenotypeColumns:
                 return [], activity_columns(header, [], where)  # which refuses activities that have no genes
         genes = names or gene_columns(header, where)
         of_gene = dict(zip(trained_on, self.csv.activities, strict=False))
-        left = [of_gene.get(gene, f"activity of {gene}") for gene in genes]
-        if not {*left} & {*header}:
-            left = []
+        others = (f"activity{gene[4:]}" if NUMBERED.fullmatch(gene) else f"activity of {gene}" for gene in genes)
+        is_as_trained = any(of_gene.get(gene) in header for gene in genes)
+        left = [of_gene.get(gene, other) for gene, other in zip(genes, others, strict=True)] if is_as_trained else []
         for name in (*genes, *left):
             if name not in header:
                 do = "add it, with an empty cell for a deletion" if name in left else "see `--columns`"

@@ -110,6 +110,7 @@ def test_six_figures_of_a_prediction_are_written(tmp_path: Path) -> None:
 SEEN: dict[str, tuple[str, ...]] = {"medium": ("glucose", "glycerol"), "temperature": ()}
 PLAIN, LEARNT = GenotypeColumns(), GenotypeColumns(learnt=True)
 TRAINED = GenotypeColumns(csv=CsvConfig(genes=["query", "array"], activities=["left", "left_2"]))
+NUMBERED = GenotypeColumns(csv=CsvConfig(genes=["gene_1", "gene_2"], activities=["activity_1", "activity_2"]))
 SEEING = GenotypeColumns(csv=CsvConfig(covariates={"medium": "agar"}), seen=SEEN)
 ALIASED = GenotypeColumns(
     aliases=Vocabulary.of_aliases({"adhE": ("b1241",), "b0008": ("b0114",), "two": ("b0114", "b0115")})
@@ -128,6 +129,7 @@ PAIR = [["b0008", "b0114"], ["b0115"]]
         ("genes,activities\nb0008;b0114,0.3\nb0115,\n", PLAIN, PAIR, [0.3, 0, 0]),
         ("gene_2,activity_1,gene_1,activity_2\nb0114,0.3,b0008,\n,0,b0115,\n", PLAIN, PAIR, [0.3, 0, 0]),
         ("query,left,array,left_2\nb0008,0.3,b0114,0\nb0115,,,\n", TRAINED, PAIR, [0.3, 0, 0]),
+        ("gene_1,gene_3,activity_1,activity_3\nb0008,b0114,0.3,\nb0115,,,\n", NUMBERED, PAIR, [0.3, 0, 0]),
         ("gene_1;activity_1\nb0008;0,3\n", PLAIN, [["b0008"]], [0.3]),
         ("gene_1;activity_1\nb0008:0,3;\n", PLAIN, [["b0008"]], [0.3]),
         ("gene_1;activity_1\nb0008;30\n", PLAIN, [["b0008"]], [30]),
