@@ -246,6 +246,7 @@ def split(members: Sequence[Trained], strains: Strains, batch_size: int | None =
     """
     import pandas as pd
 
+    members = [replace(member, chosen={}) for member in members]  # the network alone is split
     found, cell, phenotypes = attribute(members, strains, batch_size), members[0].cell, members[0].phenotypes
     found = _with_computed(found, members, strains, batch_size)
     of_graph, messages = found.sources[found.sources["term"] == GRAPH], found.sources[found.sources["target"] >= 0]
@@ -359,12 +360,9 @@ def explain(members: Sequence[Trained], strains: Strains, batch_size: int | None
 
     strains = strains.numpy()
     if many := np.flatnonzero(strains.num_deletions > MOST_CHANGES).tolist():
-        raise GenotypeError(
-            "a strain changes too many genes for a table of all subsets",
-            got=f"{count(int(strains.num_deletions[many[0]]), 'changed gene')} in strain {listing(many)}",
-            expected=f"at most {MOST_CHANGES} changed genes",
-            do="leave these strains out",
-        )
+        what, do = "a strain changes too many genes for a table of all subsets", "leave these strains out"
+        got = f"{count(int(strains.num_deletions[many[0]]), 'changed gene')} in strain {listing(many)}"
+        raise GenotypeError(what, got=got, expected=f"at most {MOST_CHANGES} changed genes", do=do)
     subsets, complete = subsets_of(strains), completion_of(members[0])
     subsets = subsets if complete is None else complete(subsets)
     columns = predict_rows(members, subsets, batch_size=batch_size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell import api
+from dglcell.baselines.simple import AsComputed
 from dglcell.config.read import load_config
 from dglcell.data.columns import COVARIATE, Column
 from dglcell.data.store import Store
@@ -24,7 +26,7 @@ from dglcell.prediction.design import Design
 from dglcell.prediction.measured import identities
 from dglcell.prediction.predict import predict_design
 from dglcell.runs import RunDirectory
-from dglcell.training.checkpoint import Trained, load_trained
+from dglcell.training.checkpoint import Chosen, Trained, load_trained
 from dglcell.training.prepare import build, computed_of, store_path
 from dglcell.training.run import train
 from tests.examples import examples
@@ -157,6 +159,10 @@ def test_subsets_are_explained_by_their_own_growth(run: RunDirectory) -> None:
     terms = split[split.kind == "term"].set_index("name").change
     assert terms.sum() == pytest.approx(found.change.iloc[-1], abs=1e-5)
     assert abs(terms["computed covariates"]) > 1e-3
+    # The network alone is split, also where a baseline predicts.
+    chosen = {"growth": Chosen("FBA", AsComputed("fba_growth"), 1.0)}
+    by_baseline = api.Predictor(tuple(replace(member, chosen=chosen) for member in predictor.members))
+    pd.testing.assert_frame_equal(by_baseline.attribute([["b0720", "b2779"]], covariates=WARM), split)
 
 
 def test_what_a_run_needs_is_said(run: RunDirectory, folder: Path) -> None:
