@@ -234,6 +234,16 @@ def test_on_another_experiment_strains_of_the_training_are_left_out(
     assert "'fitness' is not MODEL_PHENOTYPE=MEASURED_PHENOTYPE" in capsys.readouterr().err
 
 
+def test_an_ensemble_that_knows_deletions_alone_is_left_out(tiny: Tiny, tiny_run: RunDirectory, tmp_path: Path) -> None:
+    table = tmp_path / "strains.csv"
+    table.write_text("genes,fitness\nb0008:0.5,0.5\nb0114:0.3,0.25\nb0115:0.3,1\n")
+    keys = [f"paths.data={tmp_path}", "data.source.name=csv", f"data.source.csv.path={table}", "split.subset=null"]
+    keys += ["data.store=null", "data.source.csv.genes=[genes]", "data.source.csv.phenotypes={fitness: fitness}"]
+    found = dglcell.evaluate_on(tiny_run.path, tiny.file, *tiny.overrides(tmp_path, *keys))
+    assert (found.model[0], found.n[0]) == ("hetero_cell", 3)
+    assert not any(found.model.str.startswith("network + "))
+
+
 def test_runs_that_cannot_be_loaded_are_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"run directory 'runs/no' not found"):
         dglcell.load("runs/no")

@@ -43,12 +43,10 @@ def rows_on(
     measured = dict(phenotypes or {one: one for one in known if one in table.phenotypes})
     wrong = [pair for pair in measured.items() if pair[0] not in known or pair[1] not in table.phenotypes]
     if wrong or not measured:
-        raise DataError(
-            f"the model and '{name}' have no phenotype to compare",
-            got=", ".join(map("=".join, wrong)) or "none of one name",
-            expected=f"{listing(known)} of the model = {listing(table.phenotypes)} of the strains",
-            do="name them, e.g. `--phenotype s_score=digenic_interaction`",
-        )
+        got = ", ".join(map("=".join, wrong)) or "none of one name"
+        expected = f"{listing(known)} of the model = {listing(table.phenotypes)} of the strains"
+        do = "name them, e.g. `--phenotype s_score=digenic_interaction`"
+        raise DataError(f"the model and '{name}' have no phenotype to compare", got=got, expected=expected, do=do)
     strains = _new_strains(members, table, name)
     empty = sorted(one for one in set(measured.values()) if np.isnan(strains.phenotypes[one]).all())
     if empty:
@@ -56,8 +54,8 @@ def rows_on(
         raise DataError(f"no strain of '{name}' that is left has a measured {' or '.join(empty)}", do=do)
     read = GenotypeColumns.of(trained).read(strains, trained.cell.genes).strains
     labels, rows = {one: strains.phenotypes[column] for one, column in measured.items()}, list[ResultRow]()
-    for way in (NETWORK, ENSEMBLE):
-        with suppress(ConfigError):  # the run made no ensemble
+    for way, without in ((NETWORK, ()), (ENSEMBLE, (ConfigError, DataError))):
+        with suppress(*without):  # the run made no ensemble, or its baseline knows deletions alone
             rows += measured_rows([predicting_with(way, member) for member in members], read, labels, name)
     if not trained.run.baselines.is_file():
         return rows
