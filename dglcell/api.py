@@ -26,7 +26,7 @@ from dglcell.prediction.measured import measured_rows, rows_on
 from dglcell.prediction.predict import Intervals, predict_table
 from dglcell.prediction.table import PREDICTED_BY
 from dglcell.report.run_files import read_run
-from dglcell.runs import RunDirectory
+from dglcell.runs import CHECKPOINTS, RunDirectory
 from dglcell.trained_models import cell_of_run, find_model, runs_in
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.predicting import BEST, NETWORK, predicting_with
@@ -285,6 +285,9 @@ def load(
     names = {found: found if Path(path).exists() else path for path in given for found in runs_in(Path(path))}
     if not names:
         raise CheckpointError("no run to load", got=f"{given}", expected="a run directory, or several")
+    if len(names) > 1 and checkpoint is not None and checkpoint not in CHECKPOINTS:
+        what, expected = "several runs have no checkpoint in common", f"one of {listing(CHECKPOINTS)}"
+        raise CheckpointError(what, got=checkpoint, expected=expected, do="name one of these, or load one run")
     members = [load_trained(RunDirectory(path), checkpoint) for path in names]
     first = members[0]
     for member in members:

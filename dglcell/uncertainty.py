@@ -70,13 +70,11 @@ def conformal_quantile(scores_n: Values, coverage: float) -> float:
     n = len(scores_n)
     k = math.ceil((n + 1) * coverage - 1e-9)
     if k > n:
+        what = f"there are too few validation strains for intervals with a coverage of {coverage:g}"
+        got, expected = f"{n:,} strains to calibrate them with", f"{fewest_strains(coverage):,} or more"
         do = f"ask for at most {n / (n + 1):.3g}, or train with a larger validation part (`split.fractions`)"
-        raise ConfigError(
-            f"there are too few validation strains for intervals with a coverage of {coverage:g}",
-            got=f"{n:,} strains to calibrate them with",
-            expected=f"{fewest_strains(coverage):,} or more",
-            do=do if n else "train with a validation part that is measured (`split.kind`, `split.fractions`)",
-        )
+        do = do if n else "train with a validation part that is measured (`split.kind`, `split.fractions`)"
+        raise ConfigError(what, got=got, expected=expected, do=do)
     return float(np.partition(scores_n, k - 1)[k - 1])
 
 

@@ -249,6 +249,8 @@ def test_runs_that_cannot_be_loaded_are_refused(folder: Path, tmp_path: Path) ->
         dglcell.load("runs/no")
     with pytest.raises(CheckpointError, match="no run to load"):
         dglcell.load([])
+    with pytest.raises(CheckpointError, match=r"no checkpoint in common\n.*last.ckpt\n.*one of best_loss"):
+        dglcell.load("runs/quickstart", checkpoint="runs/quickstart/seed-0/checkpoints/last.ckpt")
     with pytest.raises(CheckpointError, match="not a run directory"):
         dglcell.load(tmp_path)
     dglcell.train("quickstart", "experiment.name=other", epochs=1, baselines=False, derived=["isoenzyme"])
