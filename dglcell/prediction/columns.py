@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from dglcell.data.table import (
     GENES,
     NUMBERED,
     STRAINS,
+    THOUSANDS,
     Issue,
     IssuesError,
     Rows,
@@ -371,16 +373,13 @@ def covariate_number(seen: Seen, covariate: str, value: object, otherwise: str |
         return NEW_NUMBER
     if categories and text in categories:
         return categories.index(text)
-    try:
-        number = np.nan if categories else number_of(text.replace(",", "."))
+    try:  # "1,000" may be a thousand or one
+        number = np.nan if categories or re.fullmatch(THOUSANDS, text) else number_of(text.replace(",", "."))
     except ValueError:
         number = np.nan
     if abs(number) <= float(np.finfo(np.float32).max):
         return number
     close = closest(text, categories)
-    raise GenotypeError(
-        f"covariate '{covariate}' has a value that the model cannot see",
-        got=f"'{text}'",
-        expected=_values_of(seen, covariate, close),
-        do=did_you_mean(text, close, otherwise if categories else None),
-    )
+    what, do = f"covariate '{covariate}' has a value that the model cannot see", otherwise if categories else None
+    expected = _values_of(seen, covariate, close)
+    raise GenotypeError(what, got=f"'{text}'", expected=expected, do=did_you_mean(text, close, do))

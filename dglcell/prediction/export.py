@@ -39,12 +39,9 @@ def export(run: Path, output: Path, about: Mapping[str, Any], *, strains: bool =
     known = {name: about.get(name) or getattr(earlier, name, None) for name in ABOUT}
     known["description"] = known["description"] or found.config["experiment"]["description"]
     if lacking := [name for name, value in known.items() if not value]:
-        raise ConfigError(
-            "the card of the model is not complete",
-            got=f"no {' and no '.join(lacking)}",
-            expected="what a user has to know before the first prediction",
-            do="give " + " and ".join(f"--{name.removesuffix('s')} TEXT" for name in lacking),
-        )
+        got, expected = f"no {' and no '.join(lacking)}", "what a user has to know before the first prediction"
+        do = "give " + " and ".join(f"--{name.removesuffix('s')} TEXT" for name in lacking)
+        raise ConfigError("the card of the model is not complete", got=got, expected=expected, do=do)
     with atomic_directory(output, overwrite=True) as folder:
         _write(folder, found, trained, known, strains)
     return output

@@ -227,6 +227,7 @@ WARM = {"temperature": "30"}
             f"  line 5: {DEGREES}; got: '1e39'; expected: a finite number\n"
             f"  do:       mend or remove them\n            {ANOTHER}",
         ),
+        ('genes,medium,temperature\n,glucose,"1,000"\n', SEEING, {}, f"{DEGREES}; got: '1,000'; expected: a finite"),
         ("genes,medium\n,glucose\n", SEEING, WARM | {"medium": "glucose"}, "several columns are the covariate"),
         ("genes,medium\n,glucose\n", SEEING, {"dose": "1"}, "not see a covariate 'dose'\n  expected: medium (one of"),
         ("genes,medium\n,glucose\n", PLAIN, WARM, "not see a covariate 'temperature'\n  expected: none"),
