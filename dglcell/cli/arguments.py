@@ -126,9 +126,11 @@ def check_outputs(options: argparse.Namespace, *outputs: Path | None, folders: b
     """
     named = [of for name, of in vars(options).items() if name not in ("output", "write_clean", "file")]
     given = [one for of in named for one in (of if isinstance(of, list) else [of])]
-    inputs = {os.path.abspath(one) for one in given if isinstance(one, str | Path)}
+    paths = [Path(one) for one in given if isinstance(one, str | Path)]
+    inputs = {os.path.join(os.path.realpath(path.parent), path.name) for path in paths}  # an output replaces a link
+    inputs |= {os.path.realpath(path) for path in paths}
     for output in (one for one in outputs if one is not None and os.path.lexists(one)):
-        if os.path.abspath(output) in inputs:
+        if os.path.join(os.path.realpath(output.parent), output.name) in inputs:
             raise ConfigError(f"'{output}' is an input; nothing was written", do="name another file")
         if output.is_dir() and not folders:
             raise ConfigError(f"'{output}' is a folder; nothing was written", expected="a file", do="name another file")

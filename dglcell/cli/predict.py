@@ -182,10 +182,8 @@ def _check(options: argparse.Namespace) -> None:
 
         import_pyarrow()  # parts of a design are Parquet; a missing pyarrow is reported at once
         if options.output is None and options.top is None:
-            expected, do = (
-                "--output FILE: a design is written in parts",
-                "or print the first ones of a ranking: --top N",
-            )
+            expected = "--output FILE: a design is written in parts"
+            do = "or print the first ones of a ranking: --top N"
             raise ConfigError("where shall the predictions go?", expected=expected, do=do)
     if options.top is None and (options.by or options.phenotype):
         raise ConfigError("how many strains of the ranking are wanted?", expected="--top N")
@@ -284,12 +282,11 @@ def explain(options: argparse.Namespace) -> None:
     find_run(options.run_directory)  # before anything is imported that takes seconds
     from dglcell.api import load
     from dglcell.explain import explain, show, split, with_subsets
-    from dglcell.files.atomic import atomic_file, no_formula
-    from dglcell.files.atomic import check_output as check_format
+    from dglcell.files.atomic import atomic_file, check_output, no_formula
     from dglcell.machine import threads
 
     if options.output is not None:
-        check_format(options.output, (".csv",))
+        check_output(options.output, (".csv",))
     check_outputs(options, options.output)
     splits, reason = None, ""
     with threads(None):

@@ -97,7 +97,11 @@ def test_it_is_replaced_where_that_is_asked_for(name: str, place: dict[str, Path
     assert not out.is_symlink()
     assert out.stat().st_size > 20
     assert place["genes"].read_text() == "b0008\nb0114\nb0115\n"
-    assert main(["explain", str(place["run"]), str(table := place["table"]), "-o", str(table), "--overwrite"]) == 2
+    table = place["table"]
+    assert main(["explain", str(place["run"]), str(table), "-o", str(table), "--overwrite"]) == 2
+    (link := tmp_path / "link.csv").symlink_to(table)
+    for given, output in ((link, table), (link, link)):
+        assert main(["predict", str(place["run"]), str(given), "-o", str(output), "--overwrite"]) == 2
     assert table.read_text() == "genes\nb0008;b0114\n"
 
 
