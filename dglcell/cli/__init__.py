@@ -13,6 +13,7 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from dglcell import __version__
@@ -209,7 +210,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parsed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line; ``command`` of the result is the line itself, without secrets."""
     options, rest = parser.parse_known_args(arguments)
-    # argparse takes positional arguments from one place only, but overrides may also stand behind options.
+    # argparse takes positional arguments from one place only, but a table and overrides may also stand behind options.
+    if len(rest) == 1 and rest[0][:1] != "-" and getattr(options, "genotypes", "") is None:
+        options.genotypes = Path(rest.pop())
     if rest and not (hasattr(options, "overrides") and all("=" in word and word[0] != "-" for word in rest)):
         getattr(options, "parser", parser).error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:

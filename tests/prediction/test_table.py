@@ -80,6 +80,8 @@ def test_without_an_output_predictions_are_printed(predict: Predict) -> None:
     kept = predict.table("genes\nb0008\n")
     *printed, said = predict("in.csv").splitlines()
     assert (list(csv.DictReader(printed)), said) == (kept, "1 prediction")
+    assert predict("--threads", "1", "in.csv").splitlines() == [*printed, said]
+    assert "got:      in.csv and --all-pairs" in predict("--all-pairs", "in.csv", status=2)
     assert predict.table("gene\nb0008\n")[0]["predicted_fitness"] == kept[0]["predicted_fitness"]
     assert "where shall the predictions go?" in predict("--all-pairs", status=2)
 
