@@ -235,7 +235,7 @@ def _predict_design(
     ranking, written = None, count(len(design), "prediction")
     if options.top is not None:
         chosen = options.by or EFFECT, options.top, options.phenotype
-        ranking = Ranking.of(members, design, *chosen, with_intervals=intervals is not None)
+        ranking = Ranking.of(members, design, *chosen, intervals=intervals)
         written = f"the first {min(options.top, len(design)):,} of {written}"
     report, size = _report(options, *[f"{ranks.name}:"] * (ranks.size > 1)), options.batch_size
     how: dict[str, Any] = {"ranking": ranking, "intervals": intervals, "ranks": ranks, "report": report}

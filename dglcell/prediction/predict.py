@@ -177,11 +177,8 @@ class Intervals:
         check_coverage(coverage)
         others = {one.name for member in members for one in member.chosen.values() if not one.is_best}
         if others:
-            raise ConfigError(
-                "intervals are calibrated for what was best on the validation part",
-                got=f"predictions of {listing(sorted(others))}",
-                do="leave out `--with`, or `--interval`",
-            )
+            what, got = "intervals are calibrated for what was best on the validation part", listing(sorted(others))
+            raise ConfigError(what, got=f"predictions of {got}", do="leave out `--with`, or `--interval`")
         found = [*map(_calibration_of, members)]
         calibration = found[0] if len(found) == 1 else _together(found[0], members)
         for one in calibration.phenotypes.values():
@@ -199,24 +196,19 @@ class Intervals:
             strains = int((rows.total(new[rows.targets]) > most).sum())
             beyond, what = strains > 0, count(strains, "strain")
         if beyond:
-            log.warning(
-                "%s: the intervals may be too narrow, because training has never changed these genes, and no strain "
-                "that the intervals are calibrated with has more than %s of this kind",
-                what,
-                count(most, "gene"),
-            )
+            said = "%s: the intervals may be too narrow, because training has never changed these genes, and no strain "
+            said += "that the intervals are calibrated with has more than %s of this kind"
+            log.warning(said, what, count(most, "gene"))
 
 
 def _calibration_of(member: Trained) -> Calibration:
     """Read the calibration of a run, which must be of the checkpoint that predicts."""
     found = Calibration.load(member.run.calibration)
-    if (found.checkpoint, found.epoch) != (member.path.name, member.epoch):
-        raise CheckpointError(
-            f"the intervals of the run '{member.run.path}' are of another checkpoint",
-            got=f"{member.path.name} after epoch {member.epoch + 1}",
-            expected=f"{found.checkpoint} after epoch {found.epoch + 1}",
-            do="leave out `--checkpoint`, or " + MEND,
-        )
+    of_both = (member.path.name, member.epoch), (found.checkpoint, found.epoch)
+    if of_both[0] != of_both[1]:
+        what = f"the intervals of the run '{member.run.path}' are of another checkpoint"
+        got, expected = (f"{name} after epoch {epoch + 1}" for name, epoch in of_both)
+        raise CheckpointError(what, got=got, expected=expected, do="leave out `--checkpoint`, or " + MEND)
     if len(found.training) != len(member.cell.genes) or tuple(found.phenotypes) != member.phenotypes:
         what, expected = f"'{member.run.calibration}' is of another run", "the file as `dglcell train` wrote it"
         raise CheckpointError(what, expected=expected, do=MEND)
@@ -226,12 +218,10 @@ def _calibration_of(member: Trained) -> Calibration:
 def _together(first: Calibration, members: Sequence[Trained]) -> Calibration:
     """Calibrate the mean of several runs on the validation part that they share."""
     if len({member.split_sha256 for member in members}) > 1:
-        raise ConfigError(
-            "runs with different splits have no validation part in common, on which intervals could be calibrated",
-            got=f"{len(members)} runs",
-            expected="runs of several seeds with the same `split.seed`",
-            do="predict with one of the runs, or leave out `--interval`",
-        )
+        what = "runs with different splits have no validation part in common, on which intervals could be calibrated"
+        got, expected = f"{len(members)} runs", "runs of several seeds with the same `split.seed`"
+        do = "predict with one of the runs, or leave out `--interval`"
+        raise ConfigError(what, got=got, expected=expected, do=do)
     phenotypes = members[0].phenotypes
     tables = [read_predictions(member.run, "validation") for member in members]
     for table, member in zip(tables, members, strict=True):
@@ -272,25 +262,34 @@ class Ranking:
         top: int,
         phenotype: str | None = None,
         *,
-        with_intervals: bool = False,
+        intervals: Intervals | None = None,
     ) -> Ranking:
         """Make a ranking of what models predict of a design; the phenotype may be None where they predict only one."""
         known = members[0].phenotypes
         if (phenotype not in known) if phenotype else len(known) > 1:
-            raise ConfigError(
-                "strains are ranked by one phenotype",
-                got=phenotype or f"a model of {len(known)}",
-                expected=" or ".join(known),
-                do=did_you_mean(phenotype or "", known, "name one with `--phenotype`"),
-            )
-        if by == UNCERTAIN and len(members) == 1 and not with_intervals:
-            do = "give the folder of an experiment with several, or add `--interval 0.9`"
-            raise ConfigError(f"`--by {by}` requires several seeds or intervals", got="one run", do=do)
-        made, wild_type = cls(by, top, phenotype or known[0]), design.wild_type(members[0].cell.genes.names)
-        if by != EFFECT:
+            got, expected = phenotype or f"a model of {len(known)}", " or ".join(known)
+            do = did_you_mean(phenotype or "", known, "name one with `--phenotype`")
+            raise ConfigError("strains are ranked by one phenotype", got=got, expected=expected, do=do)
+        made = cls(by, top, phenotype or known[0])
+        if by == UNCERTAIN:
+            made._check_uncertain(members, intervals)
             return made
-        found = predict_rows(members, wild_type)[predicted_column(made.phenotype)]
-        return replace(made, wild_type=float(np.nan_to_num(found[0])))
+        wild_type = predict_rows(members, design.wild_type(members[0].cell.genes.names))
+        return replace(made, wild_type=float(np.nan_to_num(wild_type[predicted_column(made.phenotype)][0])))
+
+    def _check_uncertain(self, members: Sequence[Trained], intervals: Intervals | None) -> None:
+        """Refuse models that do not say how uncertain they are, and warn where that is the same of all strains."""
+        calibrated = None if intervals is None else intervals.calibration.phenotypes[self.phenotype]
+        chosen = {(one.name, one.weight, of.split_sha256) for of in members for one in [of.predicts(self.phenotype)]}
+        if calibrated is not None and calibrated.kind != CLASSIFICATION:
+            alike = "" if calibrated.difficulty.weights else "intervals are equally wide"
+        elif len(members) == 1:
+            do = "give the folder of an experiment with several, or add `--interval 0.9`, which classes do not have"
+            raise ConfigError(f"`--by {self.by}` requires several seeds or intervals", got="one run", do=do)
+        else:
+            alike = "all seeds predict by the same baseline" if len(chosen) == 1 and min(chosen)[1] == 1 else ""
+        if alike:
+            log.warning("all strains are equally uncertain, and their order says nothing: %s", alike)
 
     def first(self, table: Any) -> Any:
         """Return the first ``top`` rows of a pyarrow table, in order; of equal rows the earlier comes first."""

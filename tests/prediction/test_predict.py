@@ -27,7 +27,7 @@ from dglcell.models.cell_model import HeteroCell
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.prediction import predict as module
 from dglcell.prediction.design import Design
-from dglcell.prediction.predict import Ranking, predict_design
+from dglcell.prediction.predict import Intervals, Ranking, predict_design
 from dglcell.runs import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
 from tests.forked import Forked
@@ -318,6 +318,27 @@ def test_what_cannot_be_ranked_is_refused(trained: Trained) -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             Ranking.of([member], design, by, 1, phenotype)
+
+
+def test_a_ranking_by_uncertainty_needs_strains_that_differ_in_it(
+    tiny_run: RunDirectory, seeds: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    design, one = Design.of(range(12), 2), dglcell.load(tiny_run.path).members
+    several, same = (dglcell.load(seeds, predict_with=way).members for way in ("network", "baseline"))
+    intervals = Intervals.of(one, 0.8)  # of 30 validation strains
+    for members, given, said in (
+        (several, None, ""),
+        (same, None, "all seeds predict by the same baseline"),
+        (one, intervals, "intervals are equally wide"),
+    ):
+        caplog.clear()
+        Ranking.of(members, design, "uncertain", 1, intervals=given)
+        assert (f"all strains are equally uncertain, and their order says nothing: {said}" in caplog.text) == bool(said)
+    (calibrated,) = intervals.calibration.phenotypes.values()
+    of_class = {"fitness": dataclasses.replace(calibrated, kind="classification")}
+    classes = Intervals(dataclasses.replace(intervals.calibration, phenotypes=of_class), 0.8)
+    with pytest.raises(ConfigError, match=r"got: +one run\n.*which classes do not have"):
+        Ranking.of(one, design, "uncertain", 1, intervals=classes)
 
 
 # Folders of parts: continued where they stopped, by one process or several.
