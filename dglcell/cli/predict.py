@@ -117,15 +117,15 @@ def predict(options: argparse.Namespace) -> None:
       torchrun --nproc-per-node 8 --no-python \\
           dglcell predict RUN --all-triples -o triples --device cuda
     An output without a suffix is a folder of Parquet files, which are read as one table. A command that was stopped
-    continues when it is given again.
+    continues when it is given again. With --overwrite, parts of other predictions are replaced.
     """
-    from dglcell.files.atomic import check_output as check_format
-    from dglcell.machine import Ranks
+    from dglcell.files.atomic import check_output
+    from dglcell.machine import Ranks, check_device, threads
     from dglcell.trained_models import find_run
 
     _check(options)
     if options.output is not None:
-        check_format(options.output, may_be_folder=bool(options.designs) and options.top is None)
+        check_output(options.output, may_be_folder=bool(options.designs) and options.top is None)
     # A design that was stopped goes on with its own parts, and `rows_of_parts` tells what is its own.
     to_folder = bool(options.designs and options.output is not None and not options.output.suffix)
     check_outputs(options, None if to_folder else options.output)
@@ -135,11 +135,9 @@ def predict(options: argparse.Namespace) -> None:
         do = "start one process; or predict a design with an output without a suffix, e.g. `-o triples`"
         raise ConfigError("several processes share no table or file, but a folder of parts", got=ranks.name, do=do)
     from dglcell.api import load
-    from dglcell.machine import check_device, threads
     from dglcell.prediction.predict import Intervals
 
-    device = options.device
-    check_device(device)
+    check_device(device := options.device)
     if device == "cuda" and ranks.size > 1:  # a GPU for each process of a machine that sees several
         import torch
 
@@ -239,7 +237,7 @@ def _predict_design(
         written = f"the first {min(options.top, len(design)):,} of {written}"
     report, size = _report(options, *[f"{ranks.name}:"] * (ranks.size > 1)), options.batch_size
     how: dict[str, Any] = {"ranking": ranking, "intervals": intervals, "ranks": ranks, "report": report}
-    rate = predict_design(members, design, output, batch_size=size, **how)
+    rate = predict_design(members, design, output, batch_size=size, overwrite=options.overwrite, **how)
     if rate is None:
         report("its share is finished; others are still at work")
         return

@@ -334,6 +334,7 @@ def predict_design(
     intervals: Intervals | None = None,
     ranks: Ranks = ALONE,
     worth_sharing: int = WORTH_SHARING,
+    overwrite: bool = False,
     report: Callable[[str], None] = print,
 ) -> float | None:
     """Predict the strains of ``design`` in order and write them to ``output``.
@@ -348,6 +349,7 @@ def predict_design(
         ranking: which strains are written to a file, and in which order; all in the order of the design where None.
         batch_size, intervals, worth_sharing: as for `predict_rows`.
         ranks: which of several processes this is, each of which takes some of the parts of a folder.
+        overwrite: whether a folder's parts of other predictions are removed.
         report: function that gets a line of text for every part.
 
     Returns:
@@ -376,7 +378,7 @@ def predict_design(
         return table if ranking is None else ranking.first(table)
 
     size = max(1, min(PART_STRAINS, max(FEW_STRAINS, total // MOST_PARTS), total // ranks.size))
-    size = size if output.suffix else rows_of_parts(output, about, size)
+    size = size if output.suffix else rows_of_parts(output, about, size, overwrite=overwrite)
     parts = -(-total // size)
     mine = range(parts) if output.suffix else range(ranks.rank, parts, ranks.size)
     left = [*mine] if output.suffix else missing_parts(output, mine)

@@ -84,33 +84,37 @@ def write_table(path: Path | None, frame: pd.DataFrame) -> None:
 ROWS = "rows_of_a_part"
 
 
-def rows_of_parts(folder: Path, about: Mapping[str, Any], size: int) -> int:
+def rows_of_parts(folder: Path, about: Mapping[str, Any], size: int, *, overwrite: bool = False) -> int:
     """Return how many rows each part of a folder has: ``size`` of one that is made now, since there was none.
 
     A part appears whole or not at all. Its number says which rows it has, so any number of processes may write parts,
     and a command that was stopped goes on with those that are missing. ``about`` says what the predictions are of; the
-    record of an earlier folder has to agree.
+    record of an earlier folder has to agree, or its parts are removed with ``overwrite``.
     """
     record = folder / "_predictions.json"  # readers of such folders skip names with `_` in front
+    found: dict[str, Any] = {}
     with only_writer(folder):
-        if not record.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            if any(not path.name.startswith(".") for path in folder.iterdir()):
+        with suppress(UnreadableError):
+            content = read_json(record)
+            check_fields(content, {"": dict[str, Any]})
+            found = content
+        differ = [key for key, value in about.items() if found.get(key) != value]
+        if isinstance(rows := found.get(ROWS), int) and rows > 0 and not differ:
+            return rows
+        if not record.exists() and os.path.lexists(folder):
+            ours = folder.is_dir() and all(path.name.startswith(".") for path in folder.iterdir())
+            if not ours:
                 what = f"'{folder}' is in the way: it holds no {record.name}"
                 raise DataError(what, do="remove it, or choose another output")
+        if overwrite or not record.exists():
+            for path in folder.glob("part-*.parquet"):
+                path.unlink()  # before the record says that parts are of these predictions
             write_json(record, {**about, ROWS: size})
-    found: dict[str, Any] = {}
-    with suppress(UnreadableError):
-        content = read_json(record)
-        check_fields(content, {"": dict[str, Any]})
-        found = content
-    differ = [key for key, value in about.items() if found.get(key) != value]
-    if isinstance(rows := found.get(ROWS), int) and rows > 0 and not differ:
-        return rows
+            return size
     differ = differ or [ROWS]
     what = f"'{folder}' holds parts of other predictions: {', '.join(differ)} differ"
     got, expected = (", ".join(f"{key} {_short(of.get(key))}" for key in differ) for of in (about, found))
-    do = "remove the folder to begin anew, or choose another output"
+    do = "remove the folder to begin anew, replace its parts with `--overwrite`, or choose another output"
     raise DataError(what, got=got, expected=expected, do=do)
 
 

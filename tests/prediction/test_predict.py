@@ -432,6 +432,13 @@ def test_parts_that_do_not_fit_together_are_refused(tiny_run: RunDirectory, trai
         design=other,
     )
     refused("stop differ\n", design=Design.of(range(9), 2, 0, 35))
+    copy = shutil.copytree(out, tmp_path / "copy")
+    predict_design([trained], other, copy, overwrite=True, report=lambda _: None)
+    assert pq.read_table(copy)["gene_1"][0].as_py() == trained.cell.genes.names[1]
+    assert parts_of(trained, copy, other) == [f"{copy} is complete already"]
+    (tmp_path / "file").write_text("years of work")
+    with pytest.raises(DataError, match=r"'.*file' is in the way"):
+        predict_design([trained], other, tmp_path / "file", overwrite=True)
     refused("other predictions: checkpoint_sha256 differ\n", load_trained(run))
     for torn, differ in (("{", "checkpoint_sha256, cell"), (written.replace('part": 10', 'part": -1'), "rows_of")):
         record.write_text(torn)
