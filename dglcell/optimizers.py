@@ -76,13 +76,13 @@ def make_optimizer(config: OptimizerConfig, parameters: Iterable[torch.nn.Parame
 
     kind = getattr(torch.optim, config.name)
     weights = list(parameters)
-    settings = {"lr": config.lr, "weight_decay": config.weight_decay, **config.options}
+    settings = config.options  # `lr` and `weight_decay` among them would be given twice, which is refused
     takes = inspect.signature(kind).parameters
     if {w.device.type for w in weights} == {"cuda"} and "capturable" in takes:
         # All state is on the device, so that a step never waits; one kernel does what hundreds would do.
         settings = {"capturable": True} | ({"fused": True} if "fused" in takes else {}) | settings
     try:
-        optimizer: torch.optim.Optimizer = kind(weights, **settings)
+        optimizer: torch.optim.Optimizer = kind(weights, lr=config.lr, weight_decay=config.weight_decay, **settings)
         for group in optimizer.param_groups:
             group["lr"] = rate_of(group, group["params"][0].device)
         return optimizer

@@ -43,6 +43,7 @@ def test_options_reach_the_optimiser() -> None:
         (OptimizerConfig("RMSprop"), r"`optimizer.name` is unknown\n  got: +RMSprop\n  expected: AdamW, Adam, SGD"),
         (OptimizerConfig("AdamW", options={"momentum": 0.9}), r"AdamW refuses these settings\n  got: .*momentum"),
         (OptimizerConfig("SGD", options={"nesterov": True}), "SGD refuses these settings"),
+        (OptimizerConfig(options={"lr": 3.0}), "multiple values for keyword argument 'lr'"),
         (OptimizerConfig(weight_decay=-1.0), "`optimizer.weight_decay` is too small"),
         (OptimizerConfig(lr=0.0), r"`optimizer.lr` must be positive\n  got: +0.0"),
         (OptimizerConfig(lr=math.nan), "`optimizer.lr` is no finite number"),

@@ -12,7 +12,6 @@ from dglcell.errors import ConfigError, listing
 from dglcell.graph.schema import GENE, NODE_TYPES
 from dglcell.kernels import KERNEL_NAMES
 from dglcell.nn.config import (
-    COMBINATIONS,
     CROSS_RELATION,
     LINKS,
     PAIRWISE,
@@ -57,8 +56,8 @@ Dropout = Annotated[float, must(lambda share: 0 <= share < 1, "is no probability
 Kernel = Annotated[str, one_of("auto", *KERNEL_NAMES)]
 Strategy = Annotated[str, one_of("auto", *STRATEGIES)]
 Messages = Annotated[str, one_of("own", "wild_type")]
-CombinationName = Annotated[str, one_of(*COMBINATIONS)]
-CombinationOrNone = Annotated[str, one_of(*COMBINATIONS, "none")]
+CombinationName = Annotated[str, one_of("sum", "mean")]
+CombinationOrNone = Annotated[str, one_of("sum", "mean", "none")]
 CrossRelationName = Annotated[str, one_of(*CROSS_RELATION)]
 Switch = Annotated[str, one_of("auto", "true", "false")]
 ZeroWeights = Annotated[

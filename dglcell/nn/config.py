@@ -41,9 +41,6 @@ class GATv2Options(ConvOptions):
     slope: float = 0.2  # of LeakyReLU for negative numbers
 
 
-COMBINATIONS = ("sum", "mean")
-"""Two predictions are combined in one of these ways."""
-
 LINKS = {"identity": 0, "log": 1, "saturation": 3, "minimum": 4, "bounded": 5}
 """Links turn scores into phenotypes; see ``dglcell.models.terms.link.Link``. Checkpoints have these numbers."""
 
@@ -82,3 +79,6 @@ class CrossRelation:
     norm: str = "none"  #: norm after a learned combination, per node
     activation: str = "gelu"  #: activation and dropout inside these MLPs
     dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_choice("how", self.how, CROSS_RELATION)

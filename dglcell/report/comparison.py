@@ -177,7 +177,7 @@ def find_runs(folder: Path) -> list[RunRow]:
     """Return all runs in a folder and below it, by name."""
     if not folder.is_dir():
         raise DataError(f"folder '{folder}' not found", do="give the folder of runs: `dglcell runs FOLDER`")
-    paths = sorted(file.parent for file in folder.rglob("seed-*/config.yaml"))
+    paths = sorted((f.parent for f in folder.rglob("seed-*/config.yaml")), key=lambda p: (p.parent, len(p.name), p))
     if not paths:
         raise DataError(f"there is no run in '{folder}'", do="train first with `dglcell train`")
     return [_read(RunDirectory(path)) for path in paths]

@@ -36,6 +36,8 @@ def test_norms_treat_every_row_alone(name: str) -> None:
 def test_norms_that_mix_rows_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=rf"norm '{name}' takes statistics over nodes or strains"):
         make_norm(name, 4)
+    with pytest.raises(ConfigError, match=rf"`how` is unknown\n.*got: +{name}"):
+        CrossRelation(name)
 
 
 def test_an_mlp_with_one_layer_keeps_its_output_width() -> None:
