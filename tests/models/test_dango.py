@@ -16,16 +16,12 @@ from torch import Tensor
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.resident_graph import ResidentRelation
-from dglcell.kernels import spmm
-from dglcell.losses.config import DangoLossConfig
-from dglcell.losses.loss import DangoLoss
 from dglcell.models import dango
 from dglcell.models.config import DangoConfig
 from dglcell.models.dango import Dango, pair_error, zero_weight
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.examples import examples
 from tests.models.plain_network import Parameters
-from tests.perturbation.no_sync import no_sync
 from tests.random_cells import randomise, resident_cell
 
 Edge = tuple[int, int]
@@ -209,16 +205,6 @@ def test_a_reconstruction_that_nobody_reads_is_not_computed(monkeypatch: pytest.
     without = small_dango(reconstruction=False, zero_weights={})
     assert not without(GenotypeBatch.from_lists(STRAINS)).auxiliary
     assert not without.encoder.heads
-
-
-def test_a_step_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spmm, "default_kernel", lambda device_type: "csr")
-    model, loss, target = small_dango(), DangoLoss(DangoLossConfig(), 20), torch.randn(len(STRAINS), 1)
-    genotypes = GenotypeBatch.from_lists(STRAINS)
-    loss(model(genotypes), target, 3).total.backward()
-    with no_sync() as operators:
-        loss(model(genotypes), target, 3).total.backward()
-    assert operators.count > 100
 
 
 @pytest.mark.parametrize(

@@ -6,22 +6,33 @@ until all work is done. These tests need no GPU: they refuse every operation tha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dglcell.config.experiment import Config, TrainerConfig
 from dglcell.data.columns import ROW, Column, columns_of
 from dglcell.data.dataset import Normaliser
 from dglcell.data.strains import Strains
 from dglcell.graph.resident import ResidentCell
-from dglcell.losses.config import BceConfig, LossConfig, MaskedConfig, MleWassSupcrConfig, MseDistSupcrConfig
+from dglcell.losses.config import (
+    BceConfig,
+    DangoLossConfig,
+    LossConfig,
+    MaskedConfig,
+    MleWassSupcrConfig,
+    MseDistSupcrConfig,
+)
 from dglcell.models.cell_model import HeteroCell, SetOperator
 from dglcell.models.config import OPERATORS as SET_OPERATORS
-from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
+from dglcell.models.config import DangoConfig, HeteroCellConfig, SetOperatorConfig
+from dglcell.models.dango import Dango
 from dglcell.models.model import StrainModel
 from dglcell.nn.blocks import mlp
 from dglcell.optimizers import OptimizerConfig, make_optimizer
@@ -29,8 +40,71 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.runs import EpochLog
 from dglcell.training.task import StrainTask
 from tests.gpu import devices
-from tests.perturbation.no_sync import SyncError, no_sync
 from tests.random_cells import textbook_cell
+
+SPECIAL = ("__bool__", "__int__", "__float__", "__index__", "__array__", "__contains__")
+METHODS = ("item", "tolist", "numpy", "cpu", *SPECIAL)
+UNIQUE = ("unique", "_unique2", "unique_dim", "unique_consecutive")
+OPERATORS = ("_local_scalar_dense", "nonzero", "masked_select", *UNIQUE)
+COPIES = (torch.tensor, torch.as_tensor, torch.from_numpy)
+INDEXING = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
+
+
+class SyncError(AssertionError):
+    """The host would have waited for the device."""
+
+
+class RefuseMethods(TorchFunctionMode):
+    """Refuse what brings values to the host, or from it; methods of ``exempt`` tensors, which live there, are not."""
+
+    def __init__(self, exempt: set[int]) -> None:
+        super().__init__()
+        self.exempt = exempt
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in METHODS and id(args[0]) not in self.exempt:
+            raise SyncError(f"Tensor.{name}")
+        if func in COPIES:
+            raise SyncError(f"torch.{name} copies from the host")
+        return func(*args, **(kwargs or {}))
+
+
+class RefuseOperators(TorchDispatchMode):
+    """Refuse operators whose result's shape or value the host must know; count all others."""
+
+    def __init__(self, exempt: set[int]) -> None:
+        super().__init__()
+        self.exempt, self.count = exempt, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = func.overloadpacket.__name__
+        self.count += 1
+        if name in OPERATORS and id(args[0]) not in self.exempt:
+            raise SyncError(f"aten::{name}")
+        if name in INDEXING and any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1]):
+            raise SyncError(f"aten::{name} by a mask")
+        if name in ("_to_copy", "copy_") and _moves(args, kwargs):
+            raise SyncError(f"aten::{name} from one device to another")
+        if name == "repeat_interleave" and kwargs.get("output_size") is None:
+            raise SyncError("aten::repeat_interleave without output_size")
+        return func(*args, **kwargs)
+
+
+def _moves(args: Any, kwargs: Any) -> bool:
+    """Return whether a copy is from one device to another."""
+    devices = {x.device for x in args if isinstance(x, torch.Tensor)}
+    return len(devices | {kwargs.get("device") or args[0].device}) > 1
+
+
+@contextmanager
+def no_sync(exempt: set[int] | None = None) -> Iterator[RefuseOperators]:
+    """Refuse whatever would wait for the device."""
+    operators = RefuseOperators(exempt or set())
+    with operators, RefuseMethods(exempt or set()):
+        yield operators
+
 
 CONFIG = {"hidden": 8, "layers": 2, "local_heads": 2, "pool": ["gene", "reaction"], "strategy": "node_mask"}
 
@@ -105,51 +179,41 @@ def checked_step(task: StrainTask, strains: int, *, weak: bool = False) -> int:
     return operators.count
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"conv": "gin", "combination": "mean", "dropout": 0.1},
-        {"conv": "sage", "cross_relation": "mean"},
-        {"conv": "sage", "activity_curves": True},
-        {"cross_relation": "pairwise_interaction", "cross_relation_norm": "layer", "dropout": 0.1},
-        {"kernel": "csr", "recompute": "false", "strategy": "difference"},
-        {"local_head": False, "combination": "none", "metabolism": False, "pool": ["gene"]},
-    ],
-    ids=lambda config: ", ".join(f"{k}={v}" for k, v in config.items()),
-)
+MODELS: list[dict[str, Any]] = [
+    {"conv": "gin", "combination": "mean", "dropout": 0.1},
+    {"conv": "sage", "cross_relation": "mean"},
+    {"conv": "sage", "activity_curves": True},
+    {"cross_relation": "pairwise_interaction", "cross_relation_norm": "layer", "dropout": 0.1},
+    {"kernel": "csr", "recompute": "false", "strategy": "difference"},
+    {"local_head": False, "combination": "none", "metabolism": False, "pool": ["gene"]},
+    *({"operator": name, "local_kind": "hyper_sagnn", "layers": 1} for name in SET_OPERATORS),
+    *({"operator": name, "local_kind": "both", "local_deviations": True, "layers": 1} for name in SET_OPERATORS),
+]
+LOSSES: list[LossConfig] = [
+    MaskedConfig("huber"), BceConfig(), MseDistSupcrConfig(), MleWassSupcrConfig(supcr=0.1, buffer_size=8),
+    MleWassSupcrConfig(adaptive=False),
+]  # fmt: skip
+
+
+def task_with(resident: ResidentCell, keys: dict[str, Any] | LossConfig) -> StrainTask:
+    """Return a task of a model with these keys, or with this loss."""
+    if isinstance(keys, DangoLossConfig):
+        config = DangoConfig(hidden=8, heads=2, zero_weights={"shares_complex": 0.1, "metabolic_neighbour": 1.0})
+        return task_of(Dango(resident, config, outputs=2), keys)
+    if isinstance(keys, LossConfig):
+        return make_task(resident, keys, layers=1)
+    if "operator" in keys:
+        return task_of(SetOperator(resident, SetOperatorConfig(hidden=8, local_heads=2, **keys), outputs=2))
+    return make_task(resident, **keys)
+
+
+@pytest.mark.parametrize("keys", [*MODELS, *LOSSES, DangoLossConfig()], ids=str)
 def test_a_step_waits_for_nothing_and_takes_as_many_operators_for_any_batch(
-    resident: ResidentCell, config: dict[str, Any]
+    resident: ResidentCell, keys: dict[str, Any] | LossConfig
 ) -> None:
-    task = make_task(resident, **config)
-    counts = {strains: checked_step(task, strains, weak="activity_curves" in config) for strains in (3, 16)}
+    weak = isinstance(keys, dict) and "activity_curves" in keys
+    counts = {strains: checked_step(task_with(resident, keys), strains, weak=weak) for strains in (3, 16)}
     assert counts[3] == counts[16] > 100
-
-
-@pytest.mark.parametrize(
-    "loss",
-    [
-        MaskedConfig("huber"),
-        BceConfig(),
-        MseDistSupcrConfig(),
-        MleWassSupcrConfig(supcr=0.1, buffer_size=8),
-        MleWassSupcrConfig(adaptive=False),
-    ],
-    ids=str,
-)
-def test_no_loss_waits_or_loops_over_strains(resident: ResidentCell, loss: LossConfig) -> None:
-    counts = {strains: checked_step(make_task(resident, loss, layers=1), strains) for strains in (3, 16)}
-    assert counts[3] == counts[16]
-
-
-@pytest.mark.parametrize("operator", SET_OPERATORS)
-@pytest.mark.parametrize("local_kind", ["hyper_sagnn", "both"])
-def test_the_set_operator_waits_for_nothing(resident: ResidentCell, operator: str, local_kind: str) -> None:
-    own = local_kind == "both"
-    config = SetOperatorConfig(
-        hidden=8, layers=1, local_heads=2, operator=operator, local_kind=local_kind, local_deviations=own
-    )
-    counts = {checked_step(task_of(SetOperator(resident, config, outputs=2)), strains) for strains in (3, 16)}
-    assert len(counts) == 1
 
 
 def test_a_validation_step_waits_for_nothing(resident: ResidentCell) -> None:
@@ -203,8 +267,3 @@ def test_a_loop_over_strains_that_is_put_in_is_found(resident: ResidentCell) -> 
         lambda module, arguments, out: [head(out.phenotypes[b]) for b in range(arguments[0].num_strains)] and None
     )
     assert checked_step(task, 3) < checked_step(task, 16)
-
-
-def test_a_strategy_that_waits_is_found(resident: ResidentCell) -> None:
-    with pytest.raises(SyncError):
-        checked_step(make_task(resident, layers=1, strategy="edge_subgraph"), 4)
