@@ -1,7 +1,7 @@
 """An interpreter that has imported everything, and runs commands of ``dglcell`` in forks that can be killed.
 
-Started by `tests.faults.killer` with the library of ``kill_at.c`` loaded before all others. It reads one JSON object a
-line from its input and answers each with another one.
+Started by `tests.faults.commands` with the library of ``kill_at.c`` loaded before all others. It reads one JSON object
+a line from its input and answers each with another one.
 """
 
 from __future__ import annotations

@@ -11,8 +11,11 @@ import pytest
 
 from dglcell.graph.metabolism import Metabolism
 
+Write = Callable[[str, str], str]
 
-def toy_model() -> cobra.Model:
+
+@pytest.fixture
+def toy() -> cobra.Model:
     """Nested rules, both directions, a reaction that only runs backward, a blocked one, and currency (ATP)."""
     model = cobra.Model("toy")
     a, b, c, atp = (cobra.Metabolite(f"{name}_c", name=name, compartment="c") for name in ("a", "b", "c", "atp"))
@@ -30,9 +33,10 @@ def toy_model() -> cobra.Model:
     return model
 
 
-@pytest.fixture
-def toy() -> cobra.Model:
-    return toy_model()
+@pytest.fixture(scope="session")
+def core() -> cobra.Model:
+    """Return E. coli core; whoever changes it does so within ``with core:``."""
+    return cobra.io.load_model("textbook")
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +45,7 @@ def textbook() -> Metabolism:
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> Callable[[str, str], str]:
+def write(tmp_path: Path) -> Write:
     """Write a text file (gzipped if its name says so) and give its path."""
 
     def write_text(name: str, text: str) -> str:

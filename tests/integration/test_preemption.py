@@ -21,7 +21,7 @@ from tests.integration.processes import (
     start_fresh,
     wait_until,
 )
-from tests.integration.test_resume import assert_same_end
+from tests.integration.test_run import assert_same_end
 from tests.tiny import ENDLESS, Tiny, history
 from tests.training.test_signals import fake_scontrol
 

@@ -21,7 +21,7 @@ from dglcell.models.model import Prediction
 from dglcell.training.callbacks import leave_group
 from tests.examples import examples
 from tests.forked import FORKS
-from tests.losses.test_coupled import make
+from tests.losses.test_losses import make
 
 RANKS = 2
 # Strains of every rank, step by step; some batches are short, one is empty.

@@ -17,7 +17,7 @@ import torch
 from dglcell.runs import RunDirectory
 from dglcell.training.checkpoint import read_checkpoint
 from tests.integration.processes import catches, ended
-from tests.integration.test_resume import assert_same_end
+from tests.integration.test_run import assert_same_end
 from tests.slurm.cluster import LoopbackCluster
 from tests.slurm.test_jobs import SMALL, TWO_NODES, call, environment, log, submitted
 from tests.tiny import BARE, Tiny
