@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -49,6 +49,10 @@ def resident_cell(
     )
 
 
+def nine_network_cell(genes: int = 6607) -> ResidentCell:
+    return resident_cell({("gene", f"network_{i}", "gene"): ([0], [1]) for i in range(9)}, {"gene": genes})
+
+
 def textbook_cell(*derived: str) -> ResidentCell:
     return ResidentCell.of(build_cell(CellConfig(model="textbook", derived=list(derived))))
 
@@ -67,6 +71,25 @@ def results(model: nn.Module, batch: GenotypeBatch, *leaves: Tensor) -> list[Ten
     wanted = [*leaves, *model.parameters()]
     found = torch.autograd.grad(prediction.square().sum(), wanted, allow_unused=True, materialize_grads=True)
     return [prediction.detach(), *found]
+
+
+def gradients(outs: Tensor | Sequence[Tensor], leaves: Sequence[Tensor], retain: bool = False) -> list[Tensor]:
+    """Of a fixed combination of the results."""
+    outs = [outs] if isinstance(outs, Tensor) else outs
+    if not any(x.requires_grad for x in outs):
+        return [torch.zeros_like(leaf) for leaf in leaves]
+    total = sum((x * torch.cos(torch.arange(x.numel(), dtype=x.dtype)).view_as(x)).sum() for x in outs)
+    assert isinstance(total, Tensor)
+    return list(torch.autograd.grad(total, leaves, None, retain, allow_unused=True, materialize_grads=True))
+
+
+def agree(found: Sequence[Tensor], expected: Sequence[Tensor], where: str = "") -> None:
+    """To 1e-10 of the largest number: gradients that are zero by symmetry carry the rounding of the largest ones."""
+    scale = max([1.0, *(float(x.detach().abs().max()) for x in expected if x.numel())])
+    for number, (x, y) in enumerate(zip(found, expected, strict=True)):
+        assert x.shape == y.shape
+        error = float((x - y).detach().abs().max()) if x.numel() else 0.0
+        assert error <= 1e-10 * scale, f"{where}: number {number} differs by {error}"
 
 
 @dataclass

@@ -29,8 +29,7 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from tests.config_files import CONF, config_of
 from tests.models.test_dango import make_cell as network_cell
 from tests.models.test_dango import six_channels
-from tests.models.test_hetero_cell import nine_network_cell
-from tests.random_cells import randomise
+from tests.random_cells import nine_network_cell, randomise
 
 RECORDS = Path(__file__).parent / "records.json"
 SHIPPED = ("textbook", "iJO1366")

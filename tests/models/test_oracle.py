@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -18,16 +20,76 @@ from dglcell.models.config import CONVS, OPERATORS, HeteroCellConfig, SetOperato
 from dglcell.models.terms.link import Link
 from dglcell.models.terms.scores import HyperSAGNN
 from dglcell.nn.config import CROSS_RELATION, PAIRWISE
-from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES
+from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, differences
+from dglcell.perturbation import states as states_module
 from dglcell.perturbation.execution import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.targets import Targets
 from tests.examples import examples
 from tests.gpu.devices import as_on_a_gpu, needs_gpu
 from tests.models.plain_network import left_of, plain_forward
-from tests.perturbation.states_of import DENSE_SHARES, ENGINES, Engine, Strain, agree, batch_of, strains_of
-from tests.random_cells import RandomCell, genotypes_of, random_cells, randomise, resident_cell, results
+from tests.random_cells import RandomCell, agree, genotypes_of, random_cells, randomise, resident_cell, results
 
 CPU, GPU_PATHS, GPU = "cpu", "as on a gpu", "cuda"
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Limits that change how results are found, but not the results."""
+
+    push_cost: float
+    rows_in_block: int
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(differences, "PUSH_COST", self.push_cost)
+            patch.setattr(differences, "MARK_COST", self.push_cost)
+            patch.setitem(states_module.ROWS_IN_BLOCK, "cpu", self.rows_in_block)
+            yield
+
+
+ENGINES = st.builds(Engine, st.sampled_from([0.0, 2.0, float("inf")]), st.sampled_from([7, 4096]))
+DENSE_SHARES = st.sampled_from([0.0, 0.2, 1e9, 1e9])
+"""From which share of listed pairs on all are computed."""
+
+
+Strain = dict[int, Tensor]
+"""Gene or reaction → its activity, a scalar of which gradients can be taken."""
+
+
+def amount(draw: Any, special: bool) -> Tensor:
+    """Return an activity; 0 and 1 only where ``special``, as gradients there are of one side."""
+    values = st.floats(0.05, 2.0).filter(lambda x: x != 1)
+    drawn = draw(st.one_of(st.sampled_from([0.0, 1.0]), values) if special else values)
+    return torch.tensor(drawn, dtype=torch.float64, requires_grad=True)
+
+
+@st.composite
+def strains_of(draw: Any, cell: RandomCell, special: bool) -> tuple[list[Strain], list[Strain]]:
+    """Weakened genes, and weakened reactions, of a few strains; different numbers, so that no two genes tie."""
+    genes, reactions = [], []
+    for _ in range(draw(st.integers(1, 4))):
+        for into, number in ((genes, cell.sizes["gene"]), (reactions, cell.sizes["reaction"])):
+            chosen = draw(st.lists(st.integers(0, number - 1), max_size=4, unique=True))
+            into.append({node: amount(draw, special) for node in chosen})
+    return genes, reactions
+
+
+def batch_of(genes: list[Strain], reactions: list[Strain]) -> GenotypeBatch:
+    """Return the strains as a batch through which gradients flow."""
+
+    def concatenated(strains: list[Strain]) -> tuple[Tensor, Tensor, Tensor]:
+        nodes = torch.tensor([node for strain in strains for node in strain], dtype=torch.int64)
+        offsets = torch.tensor([0, *(len(strain) for strain in strains)]).cumsum(0)
+        values = [value for strain in strains for value in strain.values()]
+        return nodes, offsets, torch.stack(values) if values else torch.zeros(0, dtype=torch.float64)
+
+    nodes, offsets, left = concatenated(genes)
+    reaction, starts, own_left = concatenated(reactions)
+    own = Targets(reaction, starts, max(map(len, reactions)), own_left)
+    return GenotypeBatch(nodes, offsets, max(map(len, genes)), left, reactions=own)
+
 
 STRAINS = ("deleted", "weakened", "in media")
 

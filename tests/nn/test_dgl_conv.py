@@ -20,8 +20,7 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
 from dglcell.perturbation.states import WholeStates
 from tests.examples import examples
-from tests.perturbation.states_of import agree, gradients
-from tests.random_cells import RandomCell, genotypes_of, random_cells, randomise, textbook_cell
+from tests.random_cells import RandomCell, agree, genotypes_of, gradients, random_cells, randomise, textbook_cell
 
 dgl = pytest.importorskip("dgl", exc_type=ImportError)
 

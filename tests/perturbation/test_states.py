@@ -1,12 +1,14 @@
-"""States against plain tensors of every strain's rows, forward and backward."""
+"""States against plain tensors of every strain's rows, forward and backward, and relations computed together."""
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 import pytest
 import torch
@@ -16,31 +18,74 @@ from torch import Tensor, nn
 
 from benchmarks.cells import generated_cell
 from dglcell.graph.resident import ResidentCell
+from dglcell.graph.schema import gene_relation
+from dglcell.kernels.rows import RowIndex
 from dglcell.models.cell_model import HeteroCell
 from dglcell.models.config import HeteroCellConfig
-from dglcell.perturbation import execution as compiled
+from dglcell.nn.config import GINOptions
+from dglcell.nn.convolutions import GINConv
+from dglcell.nn.hetero_layer import HeteroLayer, RelationConv, RowSum, StackedConvs, structure_of
+from dglcell.perturbation import execution, perturb
 from dglcell.perturbation import rules as differences
-from dglcell.perturbation import states as module
+from dglcell.perturbation.curves import CURVES, allow_compilation
 from dglcell.perturbation.execution import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.rules import PerturbedTensor
 from dglcell.perturbation.sent import Kept
 from dglcell.perturbation.states import DifferenceStates, States, WholeStates
 from tests.examples import examples
-from tests.perturbation.states_of import Values, agree, gradients, values_of
+from tests.random_cells import agree, gradients, randomise, results, textbook_cell
 
 WIDTH = 3
 
 
-class Product(nn.Module):
-    """A function of two rows, with parameters."""
+@dataclass
+class Values:
+    """States of all nodes of a type in plain tensors, of which gradients can be taken."""
 
-    def __init__(self, width: int = WIDTH) -> None:
-        super().__init__()
-        self.linear = nn.Linear(width, width, dtype=torch.float64)
+    base_NH: Tensor  #: of the base
+    delta_NBH: Tensor | None = None  #: by how much strains differ from it; None where none does
+    mask_NB: Tensor | None = None  #: the pairs that differ, where they are listed; None for all
 
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return torch.tanh(self.linear(x) * y)
+    @property
+    def leaves(self) -> list[Tensor]:
+        return [self.base_NH] if self.delta_NBH is None else [self.base_NH, self.delta_NBH]
+
+    def whole(self, strains: int) -> Tensor:
+        """[N, B, H]."""
+        base_N1H = self.base_NH.unsqueeze(1)
+        if self.delta_NBH is None:
+            return base_N1H.expand(-1, strains, -1)
+        return base_N1H + (self.delta_NBH if self.mask_NB is None else self.delta_NBH * self.mask_NB.unsqueeze(-1))
+
+    def under(self, start: States) -> States:
+        """As a strategy keeps them, whose states are ``start`` before anything differs."""
+        if self.delta_NBH is None:
+            return start
+        if isinstance(start, WholeStates):
+            whole_NBH = self.whole(start.num_strains)
+            return WholeStates(torch.cat([self.base_NH.unsqueeze(1), whole_NBH], dim=1), start.num_strains)
+        assert isinstance(start, DifferenceStates)
+        if self.mask_NB is None:
+            return start.with_difference(self.base_NH, self.delta_NBH)
+        index = RowIndex(self.mask_NB)
+        return start.with_difference(self.base_NH, self.delta_NBH.flatten(0, 1)[index.keys], index)
+
+
+@st.composite
+def values_of(draw: st.DrawFn, nodes: int, strains: int, width: int) -> Values:
+    """No pair differs, all of them do, or no, some or all pairs are listed."""
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(*shape, dtype=torch.float64, generator=generator).requires_grad_()
+
+    how = draw(st.sampled_from(["same", "dense", 0.0, 0.3, 1.0]))
+    if how == "same":
+        return Values(random(nodes, width))
+    mask_NB = None if how == "dense" else torch.rand(nodes, strains, generator=generator) < how
+    return Values(random(nodes, width), random(nodes, strains, width), mask_NB)
 
 
 def start(values: Values, strains: int, choices: Choices | None = None, kind: str = "difference") -> States:
@@ -62,35 +107,16 @@ def test_rows_are_those_of_the_pairs(data: Any, nodes: int, strains: int, kind: 
     agree(gradients(found, values.leaves), gradients(expected, values.leaves))
 
 
-def dropout_of(seed: int, recompute: bool, states: Values) -> list[Tensor]:
-    torch.manual_seed(seed)
-    layer = nn.Sequential(nn.Linear(WIDTH, WIDTH, dtype=torch.float64), nn.GELU(), nn.Dropout(0.5))
-    y = start(states, 4, Choices(recompute=recompute)).map(layer).whole()
-    return [y.detach(), *gradients(y, [*states.leaves, *layer.parameters()])]
-
-
-@pytest.mark.parametrize("listed", [False, True])
-def test_dropout_draws_the_same_numbers_when_rows_are_computed_once_more(
-    listed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In several blocks."""
-    monkeypatch.setitem(module.ROWS_IN_BLOCK, "cpu", 16)
-    base, delta = torch.randn(20, WIDTH, dtype=torch.float64), torch.randn(20, 4, WIDTH, dtype=torch.float64)
-    values = Values(base.requires_grad_(), delta.requires_grad_(), torch.rand(20, 4) < 0.5 if listed else None)
-    agree(dropout_of(0, True, values), dropout_of(0, False, values))
-    assert not torch.equal(dropout_of(0, True, values)[0], dropout_of(1, True, values)[0])
-
-
 @pytest.mark.parametrize("recompute", [True, False])
 def test_little_is_kept_between_the_passes_where_it_is_recomputed(recompute: bool) -> None:
-    function, kept, calls = Product(), dict[int, int](), 0
+    linear, kept, calls = nn.Linear(WIDTH, WIDTH, dtype=torch.float64), dict[int, int](), 0
     values = Values(torch.randn(50, WIDTH).double().requires_grad_(), torch.randn(50, 4, WIDTH).double())
     states = start(values, 4, Choices(recompute=recompute))
 
     def counted(x: Tensor) -> Tensor:
         nonlocal calls
         calls += 1
-        return function(x, function(x, x))
+        return torch.tanh(linear(x) * torch.tanh(linear(x) * x))
 
     def keep(x: Tensor) -> Tensor:
         kept[x.data_ptr()] = x.numel()
@@ -131,9 +157,9 @@ def test_a_compiled_function_of_rows_gives_the_same(known: bool) -> None:
     layer = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.LayerNorm(4), nn.Linear(4, 4)).double()
     values = Values(torch.randn(9, 4).double().requires_grad_(), torch.randn(9, 3, 4).double().requires_grad_())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled, "COMPILED_ROWS", 1)
+        patch.setattr(execution, "COMPILED_ROWS", 1)
         if not known:
-            patch.setattr(compiled, "compiler_works", lambda device_type: False)
+            patch.setattr(execution, "compiler_works", lambda device_type: False)
         found = [
             [y.detach(), *gradients(y, [*values.leaves, *layer.parameters()])]
             for y in (start(values, 3, Choices(compiled=c)).map(layer).whole() for c in (False, True))
@@ -151,15 +177,15 @@ def test_only_whole_blocks_are_compiled_and_on_a_cpu_only_those_of_training(
     """Every other size would be compiled anew, for little."""
     called = []
     if device == "gpu":
-        monkeypatch.setattr(compiled, "UNCOMPILED_EVALUATION", ())
+        monkeypatch.setattr(execution, "UNCOMPILED_EVALUATION", ())
 
     def run(*arguments: Any) -> tuple[Tensor, Tensor | None]:
         called.append(arguments)
-        return compiled._run(*arguments)
+        return execution._run(*arguments)
 
-    monkeypatch.setattr(compiled, "compiler_works", lambda device_type: True)
-    monkeypatch.setattr(compiled, "_compiled_run", lambda: run)
-    monkeypatch.setattr(compiled, "COMPILED_ROWS", 27)
+    monkeypatch.setattr(execution, "compiler_works", lambda device_type: True)
+    monkeypatch.setattr(execution, "_compiled_run", lambda: run)
+    monkeypatch.setattr(execution, "COMPILED_ROWS", 27)
     values = Values(torch.randn(9, 4).double(), torch.randn(9, rows, 4).double())
     with torch.set_grad_enabled(training):
         start(values, rows, Choices(compiled=True)).map(nn.GELU())
@@ -268,3 +294,142 @@ def test_gradients_keep_their_digits(strategy: str) -> None:
     exact = gradient(model, strategy)
     error = (gradient(model.float(), strategy) - exact).norm() / exact.norm()
     assert error <= GRADIENT
+
+
+STRAINS = GenotypeBatch.from_lists([[], [3], [10, 40, 90], [3, 5]])
+CONFIG: dict[str, Any] = {"hidden": 8, "layers": 2, "local_heads": 2, "dropout": 0.0, "strategy": "node_mask"}
+COMBINATIONS = ("sum", "mean", "pairwise_interaction")
+
+
+@pytest.fixture(scope="module")
+def resident() -> ResidentCell:
+    """Return the E. coli core cell: three relations among genes, and metabolism, of which relations stay alone."""
+    return textbook_cell("shares_complex", "metabolic_neighbour", "isoenzyme")
+
+
+def model_of(resident: ResidentCell, **options: Any) -> HeteroCell:
+    torch.manual_seed(0)
+    return randomise(HeteroCell(resident, HeteroCellConfig(**{**CONFIG, **options})).double().train())
+
+
+class Own(GINConv):
+    """A convolution of a user's own, which receives something else than what it inherits from."""
+
+    def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
+        return perturbed.aggregate(self.relation, source, "mean")
+
+
+@pytest.mark.parametrize("other", [{"activation": "relu"}, {"hidden": 5}, {"layers": 3}, {}], ids=str)
+def test_a_convolution_that_differs_in_more_than_weights_is_computed_alone(
+    resident: ResidentCell, other: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One with nothing else is of a class that inherits what it is made of."""
+    model, kind = model_of(resident, layers=1), GINConv if other else Own
+    layer = cast(HeteroLayer, model.encoder.layers[0])
+    settings: dict[str, Any] = {"hidden": 8, "layers": 2, "activation": "gelu", "dropout": 0.0, **other}
+    first = cast(RelationConv, layer.convs[0])
+    first.conv = kind(first.conv.relation, 8, GINOptions(**settings)).double()
+    layer.structures[0] = structure_of(first.conv)
+    together, forward, found = list[int](), StackedConvs.forward, []
+
+    def noted(stacked: StackedConvs, x: Tensor, received: Tensor) -> Tensor:
+        together.append(len(stacked.convs))
+        return forward(stacked, x, received)
+
+    monkeypatch.setattr(StackedConvs, "forward", noted)
+    for listing, most in (((), 2), (("cpu",), 0)):  # as a GPU computes them, and one by one
+        monkeypatch.setattr(perturb, "LISTING_DEVICES", listing)
+        found.append(results(model, STRAINS))
+        assert max(together, default=0) == most
+        together.clear()
+    agree(*found)
+
+
+def stacked_convs(dropout: float, layers: int = 2) -> StackedConvs:
+    """Return three convolutions with the same weights."""
+    relations = [gene_relation(name) for name in "abc"]
+    torch.manual_seed(0)
+    gins = [GINConv(r, 8, GINOptions(8, layers, "gelu", dropout)) for r in relations]
+    convs = [RelationConv(gin, 8, "layer", "gelu", dropout) for gin in gins]
+    for conv in convs[1:]:
+        conv.load_state_dict(convs[0].state_dict())
+    return StackedConvs(relations, convs)
+
+
+def test_every_relation_drops_on_its_own_and_all_strains_alike() -> None:
+    x, received = torch.randn(50, 8), torch.randn(1, 50, 8).expand(3, -1, -1)
+    delta = torch.randn(1, 200, 8).expand(3, -1, -1)
+    out = stacked_convs(0.5)(PerturbedTensor(x, None, 4), PerturbedTensor(received, delta, 4))
+    dropped = out.base == 0
+    assert dropped.float().mean() == pytest.approx(0.5, abs=0.1)
+    assert torch.equal((out.delta == 0).unflatten(1, (50, 4)), dropped.unsqueeze(2).expand(-1, -1, 4, -1))
+    assert all((dropped[i] != dropped[i - 1]).any() for i in range(3))
+
+
+def test_layers_of_one_structure_are_compiled_once() -> None:
+    torch.compiler.reset()
+    allow_compilation()
+    graphs: list[Any] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph
+
+    run = torch.compile(execution._run, backend=backend, fullgraph=True)
+    bases, deltas = [torch.randn(5, 8), torch.randn(3, 5, 8)], [torch.randn(20, 8), torch.randn(3, 20, 8)]
+    for _ in range(2):
+        total = RowSum(stacked_convs(0.0))
+        torch.testing.assert_close(run(total, 4, bases, deltas), execution._run(total, 4, bases, deltas))
+    assert len(graphs) == 1
+
+
+@pytest.mark.parametrize("together", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_gradients_of_compiled_layers_are_those_of_the_rules(together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what the compiler makes of the forward pass, which moves more bytes."""
+    torch.compiler.reset()
+    allow_compilation()
+    called: list[str] = []
+    for name, curve in CURVES.items():
+
+        def noted(*arguments: Any, _name: str = name, _gradient: Any = curve.gradient) -> Tensor:
+            called.append(_name)
+            return cast(Tensor, _gradient(*arguments))
+
+        monkeypatch.setitem(CURVES, name, dataclasses.replace(curve, gradient=noted))
+    convs = stacked_convs(0.0, layers=1)
+    function = RowSum(convs) if together else convs.convs[0]
+    shape = (3,) if together else ()
+
+    def gradients(run: Any, leaves: list[Tensor], strains: int) -> list[Tensor]:
+        x, received, *deltas = (leaf.clone().requires_grad_() for leaf in leaves)
+        out = run(function, strains, [x, received], deltas)
+        return list(torch.autograd.grad([part.square().sum() for part in out], [x, received, *deltas]))
+
+    compiled = torch.compile(execution._run, backend="aot_eager", fullgraph=True)
+    for nodes, strains in ((5, 4), (7, 3)):  # the second time, sizes are symbols
+        sizes = ((nodes,), (*shape, nodes), (nodes * strains,), (*shape, nodes * strains))
+        leaves = [torch.randn(*size, 8) for size in sizes]
+        expected = gradients(execution._run, leaves, strains)
+        called.clear()
+        torch.testing.assert_close(gradients(compiled, leaves, strains), expected, rtol=1e-5, atol=1e-5)
+        assert {"gelu", "norm"} <= set(called)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("conv", ["gin", "sage"])
+@pytest.mark.parametrize("how", COMBINATIONS)
+def test_a_compiled_model_gives_the_same(
+    resident: ResidentCell, conv: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Machine code takes half a minute for each; a test above compiles a layer."""
+    if not execution.compiler_works("cpu"):
+        pytest.skip("needs a C++ compiler")
+    monkeypatch.setattr(execution, "COMPILED_ROWS", 1)
+    monkeypatch.setattr(execution, "VARIANTS", 256)
+    allow_compilation()
+    model, found = model_of(resident, hidden=4, layers=1, conv=conv, cross_relation=how), []
+    for compiled in (False, True):
+        model.choose(execution.Choices("node_mask", compiled=compiled))
+        found.append(results(model, STRAINS))
+    torch.compiler.reset()
+    torch.testing.assert_close(found[1], found[0], rtol=1e-8, atol=1e-10)

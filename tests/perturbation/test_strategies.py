@@ -24,8 +24,17 @@ from dglcell.perturbation.perturb import check_strategy_device, perturb
 from dglcell.perturbation.states import DifferenceStates, States, WholeStates
 from dglcell.perturbation.targets import EdgeChanges, Perturbations
 from tests.examples import examples
-from tests.perturbation.states_of import agree, gradients
-from tests.random_cells import Changes, RandomCell, changes_of, genotypes_of, make_cell, random_cells, resident_cell
+from tests.random_cells import (
+    Changes,
+    RandomCell,
+    agree,
+    changes_of,
+    genotypes_of,
+    gradients,
+    make_cell,
+    random_cells,
+    resident_cell,
+)
 
 WIDTH = 4
 
@@ -148,17 +157,21 @@ def test_strategies_that_need_dgl_on_the_device_are_refused_without_it() -> None
             check_strategy_device(strategy, "cuda")
 
 
-STRAINS = st.lists(st.lists(st.integers(0, 20), max_size=10), max_size=6)
-
-
 @examples(15)
-@given(strains=STRAINS)
-def test_padding_keeps_every_gene_in_order(strains: list[list[int]]) -> None:
-    genes, present = GenotypeBatch.from_lists(strains).padded()
+@given(
+    strains=st.lists(st.lists(st.integers(0, 20), max_size=10), max_size=6),
+    shared=st.lists(st.integers(0, 20), max_size=3, unique=True),
+)
+def test_padding_keeps_every_gene_in_order_and_the_strain_of_shared_deletions_has_no_other(
+    strains: list[list[int]], shared: list[int]
+) -> None:
+    batch = dataclasses.replace(GenotypeBatch.from_lists(strains), shared=tuple(shared))
+    genes, present = batch.padded()
     assert genes.shape == (len(strains), max((len(s) for s in strains), default=0))
-    assert [row[mask].tolist() for row, mask in zip(genes, present, strict=True)] == [
-        list(dict.fromkeys(s)) for s in strains
-    ]
+    found = [row[mask].tolist() for row, mask in zip(genes, present, strict=True)]
+    assert found == [list(dict.fromkeys(s)) for s in strains]
+    base = batch.of_shared()
+    assert (base.genes.tolist(), base.offsets.tolist(), base.most) == (shared, [0, len(shared)], len(shared))
 
 
 def test_a_batch_seen_in_inference_mode_can_be_learned_from() -> None:
@@ -172,20 +185,21 @@ def test_a_batch_seen_in_inference_mode_can_be_learned_from() -> None:
     assert weight.grad.tolist() == [[0, 0], [1, 1], [0, 0]]
 
 
-@examples(15)
-@given(strains=STRAINS, shared=st.lists(st.integers(0, 20), max_size=3, unique=True))
-def test_the_strain_of_shared_deletions_deletes_nothing_else(strains: list[list[int]], shared: list[int]) -> None:
-    batch = dataclasses.replace(GenotypeBatch.from_lists(strains), shared=tuple(shared))
-    base = batch.of_shared()
-    assert (base.genes.tolist(), base.offsets.tolist(), base.most) == (shared, [0, len(shared)], len(shared))
+AMOUNT = r"an activity of genes is no amount\n  got:      .*\n  expected: 0 for a deletion, 1 for"
 
 
-def test_indices_outside_the_cell_are_refused() -> None:
-    said = r"strain 1: there are no such genes\n  got:      7\n.*whole numbers, 0 … 4"
+@pytest.mark.parametrize(
+    ("strains", "said"),
+    [
+        ([[0], [7, 1]], r"strain 1: there are no such genes\n  got:      7\n.*whole numbers, 0 … 4"),
+        ([[-1]], "got:      -1"),
+        *(([{3: 0.3}, {4: wrong}], AMOUNT) for wrong in (-0.1, 1e-9, float("nan"), float("inf"))),
+    ],
+    ids=str,
+)
+def test_what_is_no_gene_or_no_amount_is_refused(strains: Any, said: str) -> None:
     with pytest.raises(GenotypeError, match=said):
-        GenotypeBatch.from_lists([[0], [7, 1]], num_genes=5)
-    with pytest.raises(GenotypeError, match="got:      -1"):
-        GenotypeBatch.from_lists([[-1]])
+        GenotypeBatch.from_lists(strains, num_genes=5)
 
 
 LONG, SHORT = 2 * ROWS_WORTH_COMPILING, 0.5 * ROWS_WORTH_COMPILING
@@ -315,7 +329,7 @@ def test_means_stay_where_sources_weaken_alike(strategy: str, left: float, dtype
         torch.testing.assert_close(found[node].double(), expected, rtol=bound, atol=0)
 
 
-def test_lists_of_activities_are_checked() -> None:
+def test_lists_of_activities_are_read() -> None:
     batch = GenotypeBatch.from_lists([{3: 0.3, 1: 2.0}, [5], {}])
     assert batch.activities is not None
     assert (batch.genes.tolist(), batch.offsets.tolist()) == ([3, 1, 5], [0, 2, 3, 3])
@@ -323,9 +337,3 @@ def test_lists_of_activities_are_checked() -> None:
     genes_BK, removed_BK = batch.padded()
     assert genes_BK.tolist() == [[3, 1], [5, 0], [0, 0]]
     assert removed_BK.tolist() == [[0.7, -1.0], [1.0, 0.0], [0.0, 0.0]]
-    for wrong in (-0.1, 1e-9, float("nan"), float("inf")):
-        with pytest.raises(
-            GenotypeError,
-            match=r"an activity of genes is no amount\n  got:      .*\n  expected: 0 for a deletion, 1 for",
-        ):
-            GenotypeBatch.from_lists([{3: 0.3}, {4: wrong}])

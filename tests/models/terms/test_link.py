@@ -129,6 +129,10 @@ def bounds(made: MeasuredStrains, cell: ResidentCell, strains: list[list[int]]) 
     return [round(x, 6) for x in made(cell, GenotypeBatch.from_lists(strains))[:, 0].tolist()]
 
 
+def above(made: MeasuredStrains, cell: ResidentCell, strains: list[list[int]]) -> list[float]:
+    return [round(x, 6) for x in made.largest(cell, GenotypeBatch.from_lists(strains))[:, 0].tolist()]
+
+
 NAN = float("nan")
 REPLICATES = [[0], [0, 1], [1, 0]], [0.9, 0.1, 0.2]
 
@@ -204,10 +208,6 @@ def test_where_no_training_strain_loses_such_a_node_nothing_is_bounded(cell: Res
         made = remembered(cell, strains, [0.2] * len(strains), by="reaction")
         assert bounds(made, cell, [[0], [1, 2], *busy]) == [1.0] * 5
     assert bounds(remembered(cell, [[0], [1]], [1.0, 1.2]), cell, [[0, 1], [2]]) == [1.0, 1.0]
-
-
-def above(made: MeasuredStrains, cell: ResidentCell, strains: list[list[int]]) -> list[float]:
-    return [round(x, 6) for x in made.largest(cell, GenotypeBatch.from_lists(strains))[:, 0].tolist()]
 
 
 def test_a_reaction_with_another_complex_is_not_lost() -> None:
