@@ -99,17 +99,15 @@ class Strains:
         if len(targets) and not 0 <= (least := targets.min()) <= (most := targets.max()) < len(self.names):
             got, expected = f"{least} … {most}", f"0 … {len(self.names) - 1}"
             raise DataError("strains: targets outside their names", got=got, expected=expected)
-        sizes = {f"column '{column.name}'": (of.shape, len(self)) for column, of in self.columns.items()}
-        for what, ((*size,), wanted) in {**sizes, "activities": (self.left().shape, len(targets))}.items():
-            if size != [wanted]:
+        # A column without a name is one that models see, and may be wide.
+        sizes = [(f"column '{a.name}'", x.shape if a.name else x.shape[:1], len(self)) for a, x in self.columns.items()]
+        for what, size, wanted in [*sizes, ("activities", self.left().shape, len(targets))]:
+            if size != (wanted,):
                 raise DataError(f"strains: {what} has the wrong length", got=", ".join(map(str, size)), expected=wanted)
         for place in np.flatnonzero(no_activities(self.left()))[:1]:
-            raise GenotypeError(
-                f"strain {self.owners[place]}: the activity of gene '{self.names[targets[place]]}' is no amount",
-                got=float(self.left()[place]),
-                expected=AN_ACTIVITY,
-                do="leave a gene out that the strain does not change",
-            )
+            what = f"strain {self.owners[place]}: the activity of gene '{self.names[targets[place]]}' is no amount"
+            do = "leave a gene out that the strain does not change"
+            raise GenotypeError(what, got=float(self.left()[place]), expected=AN_ACTIVITY, do=do)
 
     @classmethod
     def from_indices(cls, names: tuple[str, ...], strains: Sequence[Sequence[int]], **of: Any) -> Self:
