@@ -91,12 +91,12 @@ def _about_strains(config: Config, table: Strains, cell: CellGraph) -> list[str]
     """Describe strains, and compare their genes with those of the cell graph."""
     deletions, strains = np.unique(table.num_deletions, return_counts=True)
     sizes = [f"{number:,} of {count(size, 'gene')}" for size, number in zip(deletions, strains, strict=True)]
-    weakened = table.activities is not None or bool(config.model.activity_from)
+    left = table.left()[table.left() > 0]
+    weakened = len(left) or config.model.activity_from
     lines = [f"strains     {len(table):,}, phenotypes {', '.join(table.phenotypes)}"]
     lines.append(f"{'changes' if weakened else 'deletions':11} {', '.join(sizes)}")
-    if table.activities is not None:
-        left = table.activities[table.activities > 0]
-        gone = count(len(table.activities) - len(left), "deletion")
+    if len(left):
+        gone = count(len(table.targets) - len(left), "deletion")
         lines.append(f"activities   {left.min():g} to {left.max():g}; {gone}")
     shown = [(name, of) for name, of in table.of_kind(COVARIATE).items() if not name.startswith(MISMATCH)]
     for i, (name, of) in enumerate(shown):

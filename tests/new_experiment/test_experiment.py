@@ -316,6 +316,7 @@ MEDIA = "medium,dose,growth\n" + "\n".join(f"{medium},{dose},{0.1 * dose}" for m
             "",
             {"genes": ["b_number"]},  # found by what they hold
         ),
+        ("gene,activity,y\nb0008,0,.9\nb0114,0,.8\n", {}, "deletions   2 of 1 gene\n", {"activities": ["activity"]}),
         (
             GUIDES,
             {},
