@@ -168,9 +168,6 @@ OTHER_CELL = "choose another `--cell`, or give a table of other names of genes w
 
 ALL_WILD_TYPE = "no column of genes was found, so all rows are the wild type; `--genes COLUMN` names one"
 
-FEW_BLANK, MOST_UNEQUAL = 20, 5
-"""Fewer rows with a blank gene than this are pointed out, and so many strains whose rows differ most."""
-
 
 class OwnTable(NamedTuple):
     """Describe a table without faults as an experiment reads it."""
@@ -237,10 +234,12 @@ SITE = re.compile(r"series|site|(target[_ ]|pam[_ ])?(site|position|location)", 
 BESIDE = re.compile(
     r"unnamed: \d+|index|row|column|line|well|plate|batch|no\.?|n|((bio|tech)(logical|nical)?[_ ]?)?rep(licate)?s?"
     r"|(.*[_ .-])?(s\.?[de]\.?(m\.?)?|std|std[_ ]?(dev|err)|variance|(standard|std)[_ ](deviation|error)"
-    r"|[pq]|[pq][-_. ]?val(ue)?s?|fdr|p[-_. ]?adj|__index_level_\d+__)",
+    r"|[pq]|[pq][-_. ]?val(ue)?s?|fdr|p[-_. ]?adj|__index_level_\d+__)"
+    r"|((?-i:sd|se)|sem|std|std[_ ]?(dev|err)|standard[_ ](deviation|error)|[pq][-_. ]?value|replicates)[_ .(]\D.*",
     re.IGNORECASE,
 )
-"""Numbers in such columns stand beside a measurement: where it was made, how often, and how sure it is."""
+"""Numbers in such columns stand beside a measurement: where it was made, how often, and how sure it is. Capitals as in
+"SD glucose" mean a medium."""
 
 SHORTEST_GUIDE, MOST_CLASSES = 15, 5  # of bases, and of different words in a column of classes
 
@@ -431,7 +430,7 @@ def _notes(found: Measured, config: CsvConfig, lacking: int) -> list[str]:
     if lacking:
         notes.append(f"left out    {count(lacking, 'row')} without a phenotype: `missing: drop`")
     fewer = np.flatnonzero((numbers > 0) & (numbers < len(config.genes)))
-    if 0 < len(fewer) < FEW_BLANK and not config.ignore_genes:
+    if 0 < len(fewer) < 20 and not config.ignore_genes:  # more of them are meant so
         notes.append(f"blank       {rows.place(rows.lines[fewer].tolist())}: fewer than {len(config.genes)} genes")
     strain = strain_numbers(found.strains)
     values = pd.DataFrame(found.strains.phenotypes)
@@ -441,7 +440,7 @@ def _notes(found: Measured, config: CsvConfig, lacking: int) -> list[str]:
         notes.append(f"repeated    {count(again, 'row')} of {what} listed before, {same:,} with equal values: averaged")
         for name in config.phenotypes:
             spread = values[name].groupby(strain).agg(["min", "max"])
-            most = spread["max"].sub(spread["min"]).nlargest(MOST_UNEQUAL)
+            most = spread["max"].sub(spread["min"]).nlargest(5)
             for which in most[most > 0].index:
                 lines = rows.lines[(strain == which) & values[name].notna().to_numpy()].tolist()
                 low, high = spread.loc[which]

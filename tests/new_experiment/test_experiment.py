@@ -267,7 +267,8 @@ def test_activities_and_covariates_are_found() -> None:
 
 
 LOCI = "locus,left,Growth medium,note,growth\nb0008,0.5,a,x,0.9\nb0114,0.2,b,y,0.8\nb0115,0.3,b,y,0.7\n"
-BESIDE = ["Unnamed: 0", "replicate", "n", "growth_sd", "Growth SEM", "std dev", "p-value", "padj"]
+BESIDE = ["Unnamed: 0", "replicate", "n", "growth_sd", "Growth SEM", "std dev", "p-value", "padj", "sem_glucose"]
+BESIDE += ["sd (growth)", "replicates_glucose", "p_value_glucose"]
 MEASURED = f"gene,growth,{','.join(BESIDE)}\n" + "\n".join(
     f"{gene},{i / 7},{','.join([str(i)] * len(BESIDE))}" for i, gene in enumerate(["b0008", "b0114"], 1)
 )
@@ -297,6 +298,7 @@ MEDIA = "medium,dose,growth\n" + "\n".join(f"{medium},{dose},{0.1 * dose}" for m
         (MEASURED, {}, "no phenotypes by their names: Unnamed: 0, replicate", {"phenotypes": {"growth": "growth"}}),
         (MEASURED, {"phenotypes": ["growth", "n"]}, "", {"phenotypes": {"growth": "growth", "n": "n"}}),
         ("gene,n\nb0008,1\nb0114,2\n", {}, "phenotypes n\n", {"phenotypes": {"n": "n"}}),
+        ("gene,SD_Ura\nb0008,1\nb0114,2\n", {}, "", {"phenotypes": {"SD_Ura": "SD_Ura"}}),  # a medium
         (CONTROLS, {"ignore": ["ctrl"]}, "deletions   5 of 1 gene", {"ignore_genes": ["ctrl"]}),
         (
             "gene,growth,yield\nb0008,1,0.9\nb0114,1,0.8\nb0115,,0.8\n",
