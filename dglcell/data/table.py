@@ -94,6 +94,17 @@ class Rows:
         """Return the chosen rows."""
         return Rows(self.file, self.frame[chosen], self.lines[chosen], self.names)
 
+    def mended(self, issues: Sequence[Issue]) -> Rows:
+        """Return the rows without faults: cells are mended or emptied, and rows left out."""
+        frame, out = self.frame.copy(), np.zeros(len(self), dtype=bool)
+        for issue in issues:
+            chosen = np.isin(self.lines, issue.lines)
+            if issue.column is None:
+                out |= chosen
+            else:
+                frame.loc[chosen, issue.column] = issue.cell
+        return Rows(self.file, frame, self.lines, self.names).keep(~out)
+
     def column(self, name: str, key: str) -> pd.Series:
         """Return a column of text, which the configuration key ``key`` asks for."""
         if name not in self.frame.columns:
@@ -393,7 +404,9 @@ def read_changes(
     distinct = list(dict.fromkeys(written))
     resolved, ambiguous = aliases.resolve(distinct, among, spelled=True)
     found = {name: among.find(meant) for name, meant in zip(distinct, resolved, strict=True)}
-    meant = {n: of for n, of in found.items() if not any(_fits(name, one) for name in (n, of) for one in ignored)}
+    plain, patterns = {*ignored}, [one for one in ignored if "*" in one]
+    out = {n for n, of in found.items() if {n, of} & plain or any(fnmatchcase(x, p) for p in patterns for x in (n, of))}
+    meant = {name: of for name, of in found.items() if name not in out}
     kept = [name in meant for name in written]
     words, amounts = (list(itertools.compress(part, kept)) for part in (written, left))
     several = [n for n, of in meant.items() if of not in among and len(among.aliases.get(n, ())) > 1]
@@ -413,10 +426,6 @@ def read_changes(
         *rows.issues({_of_several(n): where for n, where in of_several.items()}, "replace them by systematic names"),
     ])  # fmt: skip
     return changes
-
-
-def _fits(name: str, ignored: str) -> bool:
-    return name == ignored or ("*" in ignored and fnmatchcase(name, ignored))
 
 
 def _written(

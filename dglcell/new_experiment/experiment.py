@@ -31,7 +31,6 @@ from dglcell.new_experiment.table import OTHER_CELL, Wanted, find_cell, read_own
 GROWTH, PAIRS = "hetero_cell", "set_operator"
 
 FEW = 1_000  # with fewer strains a tenth of them is too small a part to measure anything
-MOST_SIMULATED = 5_000  # strains for which `init` asks for growth by flux balance analysis: a minute or two
 FEW_VALUES, SHOWN = 5, 10  # values of a covariate that a message lists, and genes that it names
 
 
@@ -41,8 +40,8 @@ def write_experiment(wanted: Wanted) -> str:
     own = read_own_table(wanted, cell, keys.get("cell", {}).get("model"))
     content = {"extends": keys.pop("extends"), "experiment": {"name": wanted.file.stem}, **keys}
     content["data"] = {"source": {"name": "csv", "csv": _column_keys(own.config)}}
-    content["data"] |= {"unknown_genes": "drop"} if own.drops else {}
     table = load_source(SourceConfig("csv", csv=own.config))
+    content["data"] |= {"unknown_genes": "drop"} if (cell.genes.meant(table.names) < 0).any() else {}
     chosen = choose_settings(Facts.of(table, cell, own.activity_from), wanted.split, wanted.model)
     content["extends"].append(BASES[chosen.model])
     for section, settings in chosen.keys.items():
@@ -83,8 +82,7 @@ def with_reasons(content: Mapping[str, Any], reasons: Mapping[str, str]) -> str:
 
 def _comment(text: str, indent: str = "") -> str:
     begin = f"{indent}# "
-    wrap = textwrap.TextWrapper(120, begin, begin, break_long_words=False, break_on_hyphens=False)
-    return wrap.fill(text)
+    return textwrap.TextWrapper(120, begin, begin, break_long_words=False, break_on_hyphens=False).fill(text)
 
 
 def _about_strains(config: Config, table: Strains, cell: CellGraph) -> list[str]:
@@ -113,12 +111,10 @@ def _about_strains(config: Config, table: Strains, cell: CellGraph) -> list[str]
     if unknown:
         share = (table.total(index[table.targets] < 0) > 0).mean()
         lines.append(f"unknown     {count(len(unknown), 'gene')}, in {share:.0%} of the strains:")
-        lines += [f"  {name}{cell.genes.suggestion(name)}" for name in unknown[:SHOWN]]
+        lines += [f"  {name}" for name in unknown[:SHOWN]]
         lines += [f"  and {len(unknown) - SHOWN:,} more"] * (len(unknown) > SHOWN)
-        lines.append("`cell.more_genes: FILE:COLUMN` adds these genes, without edges.")
-        done = "Training leaves these strains out: `data.unknown_genes: drop`."
-        todo = "Training refuses these strains. Set `data.unknown_genes: drop` to leave them out."
-        lines.append(done if config.data.unknown_genes == "drop" else todo)
+        lines += ["`cell.more_genes: FILE:COLUMN` adds these genes, without edges."]
+        lines += ["Training leaves these strains out: `data.unknown_genes: drop`."]
     return lines
 
 
@@ -141,7 +137,6 @@ class Facts:
     covariates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: of the strains → their categories
     rare: tuple[str, ...] = ()  #: covariates that differ between most strains, so that they say nothing of a new one
     activity_from: tuple[str, ...] = ()  #: covariates that activities are learned from
-    simulated: bool = False  #: flux balance analysis has made the labels
 
     @classmethod
     def of(cls, table: Strains, cell: CellGraph, activity_from: Sequence[str] = ()) -> Facts:
@@ -174,7 +169,6 @@ class Facts:
             table.covariates,
             rare,
             learned,
-            table.provenance.source == "insilico",
         )
 
     @property
@@ -290,8 +284,7 @@ def choose_settings(facts: Facts, split: str, model: str | None = None) -> Setti
             covariate = MEDIUM if MEDIUM in facts.covariates else next(iter(facts.covariates))
             chosen.put("split.covariate", covariate, "its test values are new to the model")
         few = f"of {count(facts.strains, 'strain')}, which are few, more are kept to validate and test"
-        why = few if facts.strains < FEW else "a tenth validates, a tenth tests"
-        chosen.put("split.fractions", list(fractions), why)
+        chosen.put("split.fractions", [*fractions], few if facts.strains < FEW else "a tenth validates, a tenth tests")
     _choose_inputs(chosen)
     _choose_link(chosen)
     _choose_pace(chosen)
@@ -317,9 +310,9 @@ def _choose_inputs(chosen: Settings) -> None:
         reason = "what a strain cannot use any more is lost too: genes of one pathway are then alike"
         put("cell.lose_blocked", True, reason)
     # Links that compare strains with measured ones take no covariates, and flux balance analysis has to know what is
-    # left of a gene. It takes seconds for so few strains.
-    takes_growth = of_metabolism and not (facts.simulated or facts.compares or facts.activity_from)
-    if takes_growth and (facts.fitness or facts.most < 2) and facts.strains <= MOST_SIMULATED:
+    # left of a gene. It takes a minute or two for so few strains.
+    takes_growth = of_metabolism and not (facts.compares or facts.activity_from)
+    if takes_growth and (facts.fitness or facts.most < 2) and facts.strains <= 5_000:
         reason = "the metabolic model's growth of each strain, which the network and baselines see; null: none"
         put("data.fba", {"name": "fba_growth"}, reason)
     if facts.rare:

@@ -22,7 +22,6 @@ from dglcell.data.sources.config import DECIMALS, CsvConfig, GuideConfig
 from dglcell.data.sources.csv_table import BASES, MISMATCH, Measured, find_measured, strain_numbers
 from dglcell.data.sources.text_table import read_rows, refuse_lost
 from dglcell.data.table import (
-    MISSING,
     THOUSANDS,
     WITHIN_CELL,
     Issue,
@@ -134,9 +133,6 @@ def _download(files: Sequence[PublishedFile], why: str, wanted: Wanted) -> None:
         log.info("%s", text)
 
 
-# Other names of genes.
-
-
 def _files_of_names(cell: CellGraph) -> list[PublishedFile]:
     """Return the file of the catalogue that names genes like these, if it is not here."""
     listed = names_of_genes(cell.genes)
@@ -146,7 +142,7 @@ def _files_of_names(cell: CellGraph) -> list[PublishedFile]:
 
 def _names_to_fetch(cell: CellGraph, wanted: Wanted) -> list[str]:
     """Return advice on how to download the catalogue's names, where they are not here."""
-    files = _files_of_names(cell)
+    files = [] if wanted.aliases else _files_of_names(cell)
     return [f"`{wanted.command} --fetch` downloads other names of genes ({format_offer(files)})"] if files else []
 
 
@@ -161,19 +157,18 @@ def _choose_aliases(other: dict[str, str], model: str | None) -> str | None:
     return best
 
 
-# The table.
+def _is_like_genes(name: str, genes: Vocabulary) -> bool:
+    listed = names_of_genes(genes)
+    return form_of(name) in genes.forms or bool(listed and re.fullmatch(GENE_SETS[listed].names, name, re.IGNORECASE))
 
 
 OTHER_CELL = "choose another `--cell`, or give a table of other names of genes with `--aliases FILE`"
-
-ALL_WILD_TYPE = "no column of genes was found, so all rows are the wild type; `--genes COLUMN` names one"
 
 
 class OwnTable(NamedTuple):
     """Describe a table without faults as an experiment reads it."""
 
     config: CsvConfig  #: what its columns hold
-    drops: bool  #: strains have genes that the cell graph lacks
     notes: list[str]  #: what the user has to know
     activity_from: list[str]  #: covariates that what is left of genes is learned from
 
@@ -185,8 +180,8 @@ def read_own_table(wanted: Wanted, cell: CellGraph, model: str | None) -> OwnTab
     """
     path = find_raw(str(wanted.table))
     rows = read_rows(path)
-    config, notes = find_columns(rows, wanted, cell.genes)
     aliases = named_aliases(wanted.aliases)[0]
+    config, notes = find_columns(rows, wanted, cell.genes.joined(aliases), _names_to_fetch(cell, wanted))
     found = find_measured(rows, config, aliases, cell.genes)
     if wanted.aliases is None and found.changes.unknown(cell.genes):
         # Genes that the catalogue knows and the cell graph lacks are no mistakes.
@@ -199,13 +194,16 @@ def read_own_table(wanted: Wanted, cell: CellGraph, model: str | None) -> OwnTab
         what, expected = "the cell graph has none of the genes that are deleted", f"names like {cell.genes.examples()}"
         raise DataError(what, got=listing(unknown), expected=expected, do=do)
     # Genes whose names are like those of others may be right, and missing from the cell graph.
-    issues = found.changes.unknown_issues(cell.genes, lambda name: form_of(name) in cell.genes.forms)
+    issues = found.changes.unknown_issues(cell.genes, lambda name: _is_like_genes(name, cell.genes))
     if issues := [*found.issues, *issues]:
         if (clean := wanted.write_clean) is None:
             raise IssuesError(rows, issues, *_advice(rows, issues, found, config, wanted, cell))
         if clean.exists() and clean.samefile(path):
             raise ConfigError("`--write-clean` names the table itself", got=clean, do="choose another file")
-        left_out = count(_write_clean(rows, issues, clean), "row")
+        mended = rows.mended(issues)
+        with atomic_file(clean) as partial:
+            mended.frame.to_csv(partial, index=False, lineterminator="\n")
+        left_out = count(len(rows) - len(mended), "row")
         notes += [f"clean copy  {clean}: {left_out} left out, other faults mended", *describe_issues(rows, issues)]
         rows, config = read_rows(clean), replace(config, path=str(clean))
         found = find_measured(rows, config, aliases, cell.genes)
@@ -219,8 +217,7 @@ def read_own_table(wanted: Wanted, cell: CellGraph, model: str | None) -> OwnTab
         notes.append(f"names       {len(other):,} of {of} {are}: `aliases: {chosen}`")
     learned = [MISMATCH] if config.guides else list(filter(ALLELES.fullmatch, config.covariates))
     notes += _notes(found, config, lacking)
-    drops = bool(found.changes.unknown(cell.genes))
-    return OwnTable(config, drops, notes, learned if found.changes.activities is None else [])
+    return OwnTable(config, notes, learned if found.changes.activities is None else [])
 
 
 # Columns with such names hold what these names say.
@@ -228,7 +225,8 @@ GENE = re.compile(r"genes|gene[_ ]?(\d*|[a-d])", re.IGNORECASE)
 ACTIVITY = re.compile(r"(?:activit(?:y|ies)|strengths?)[_ ]?(\d*|[a-d])([_ ]*[([]?(%|percent)[)\]]?)?", re.IGNORECASE)
 MEDIA = re.compile(r"(growth[_ ])?(medium|media)|carbon[_ ]source", re.IGNORECASE)
 ALLELES = re.compile(r"allele([_ ](class|type))?", re.IGNORECASE)
-COVARIATES = re.compile(r"(condition|covariate)s?([_ ].+)?|temp(erature)?|dose|concentration|drug|compound", re.I)
+OTHERS = r"(condition|covariate)s?([_ ].+)?|temp(erature)?|dose|concentration|drug|compound"
+COVARIATES = re.compile(f"{MEDIA.pattern}|{ALLELES.pattern}|{OTHERS}", re.IGNORECASE)
 SEQUENCE = re.compile(r"(guide[_ ]?|spacer[_ ]?)?(sequence|seq)|guide|spacer", re.IGNORECASE)
 SITE = re.compile(r"series|site|(target[_ ]|pam[_ ])?(site|position|location)", re.IGNORECASE)
 BESIDE = re.compile(
@@ -241,14 +239,12 @@ BESIDE = re.compile(
 """Numbers in such columns stand beside a measurement: where it was made, how often, and how sure it is. Capitals as in
 "SD glucose" mean a medium."""
 
-SHORTEST_GUIDE, MOST_CLASSES = 15, 5  # of bases, and of different words in a column of classes
 
-
-def find_columns(rows: Rows, wanted: Wanted, genes: Vocabulary) -> tuple[CsvConfig, list[str]]:
+def find_columns(rows: Rows, wanted: Wanted, genes: Vocabulary, fetch: Sequence[str]) -> tuple[CsvConfig, list[str]]:
     """Find the columns of a table, and return them with what the user has to know about it.
 
     Columns that the user does not name are found by their names. Those of genes are also found by what they hold, and
-    phenotypes are all others that are mostly numbers.
+    phenotypes are all others that are mostly numbers. ``fetch`` is advice on how to get other names of genes.
     """
     for option in ("genes", "phenotypes", "activities", "covariates"):
         for name in getattr(wanted, option) or ():
@@ -261,16 +257,21 @@ def find_columns(rows: Rows, wanted: Wanted, genes: Vocabulary) -> tuple[CsvConf
     taken = [*of_genes, *activities, *guides]
     covariates, constant = list(wanted.covariates or ()), list[str]()
     if wanted.covariates is None:
-        kinds = (MEDIA, ALLELES, COVARIATES)
-        named = [name for name in rows.frame.columns if any(kind.fullmatch(name) for kind in kinds)]
+        named = filter(COVARIATES.fullmatch, rows.frame.columns)
         free = [name for name in named if name not in [*taken, *wanted.phenotypes]]
         covariates = [name for name in free if rows.frame[name].str.strip().nunique() > 1]
         constant = [name for name in free if name not in covariates]  # these tell no strain apart
-    if not of_genes and not covariates:
-        raise _which(rows, "genes", "gene_1, gene_2, … or genes")
-    phenotypes, decimal, left = _phenotype_columns(rows, wanted, [*taken, *covariates, *constant])
-    notes = [*no_sites, *([] if of_genes else [ALL_WILD_TYPE])]
-    notes += [*([f"the same in all rows, so no covariate: {listing(constant)}"] if constant else []), *left]
+    others = [name for name in rows.frame.columns if name not in [*taken, *covariates, *constant]]
+    texts = [name for name in others if name not in wanted.phenotypes and _is_text(rows, name, wanted.na_values)]
+    unread = [name for name in texts if rows.frame[name].nunique() > 1]
+    if not of_genes and not (covariates and all(map(BESIDE.fullmatch, unread))):
+        advice = [*fetch, "name them: `--genes COLUMN …`"]
+        advice += [f"leave {listing(unread)} out if no gene is changed"] if covariates else []
+        raise _which(rows, "genes", "gene_1, gene_2, … or genes", "; or ".join(advice))
+    phenotypes, decimal, left = _phenotype_columns(rows, wanted, others, texts)
+    wild_type = "no column of genes was found, so all rows are the wild type; `--genes COLUMN` names one"
+    notes = [*no_sites, *[wild_type] * (not of_genes), *[f"not read    {listing(unread)}"] * bool(unread)]
+    notes += [*[f"the same in all rows, so no covariate: {listing(constant)}"] * bool(constant), *left]
     if len(phenotypes) > 1 and not wanted.phenotypes:
         notes.append("phenotypes are all other columns of numbers; choose with `--phenotypes COLUMN …`")
     medium = MEDIUM if MEDIUM in covariates else next(filter(MEDIA.fullmatch, covariates), None)
@@ -294,14 +295,28 @@ def _which(rows: Rows, what: str, expected: str, do: str = "") -> DataError:
 
 
 def _gene_columns(rows: Rows, genes: Vocabulary) -> list[str]:
-    """Return the columns that are named so; where these have no gene of the cell graph, those that mostly have."""
+    """Return the columns that are named so, or others where these have far fewer genes of the cell graph.
 
-    def known(column: str) -> float:
-        cells = {part.strip() for cell in rows.frame[column].unique() for part in cell.split(WITHIN_CELL)} - {""}
-        return sum(genes.find(split_activity(cell)[0]) in genes for cell in cells) / max(1, len(cells))
+    Of columns that mostly name the same genes, the fullest is taken, as many genes have no common name.
+    """
 
-    named = [name for name in rows.frame.columns if GENE.fullmatch(name)]
-    return named if any(map(known, named)) else [name for name in rows.frame.columns if known(name) >= 0.5] or named
+    def meaning(cell: str) -> str:
+        return WITHIN_CELL.join(genes.find(split_activity(part.strip())[0]) for part in cell.split(WITHIN_CELL))
+
+    columns = [name for name in rows.frame.columns if not COVARIATES.fullmatch(name)]
+    meant = rows.frame.loc[:: max(1, len(rows) // 1_000), columns].apply(lambda cells: cells.map(meaning))
+    names = {name: {*WITHIN_CELL.join(cells).split(WITHIN_CELL)} - {""} for name, cells in meant.items()}
+    known = {name: np.mean([gene in genes for gene in of] or [False]) for name, of in names.items()}
+    found, most = [name for name in columns if GENE.fullmatch(name)], max(known.values(), default=0)
+    if most >= 0.3 and most > 2 * max((known[name] for name in found), default=0):
+        found = [name for name in columns if known[name] > most / 3]
+    fullest = sorted(columns, key=lambda name: (known[name] * (meant[name] != "").mean(), name in found), reverse=True)
+
+    def best(name: str) -> str:
+        cells = meant[name][meant[name] != ""]
+        return next(of for of in fullest if of == name or 2 * (meant.loc[cells.index, of] == cells).sum() > len(cells))
+
+    return list(dict.fromkeys(map(best, found)))
 
 
 def _activity_columns(rows: Rows, genes: Sequence[str]) -> list[str]:
@@ -328,14 +343,20 @@ def _guide_columns(rows: Rows) -> list[str]:
     """Return the column of sequences of guides, and those that name sites beside the gene; there may be none."""
     for name in filter(SEQUENCE.fullmatch, rows.frame.columns):
         cells = {*rows.frame[name].str.strip().str.upper()} - {""}
-        if len({*map(len, cells)}) == 1 and len(min(cells)) >= SHORTEST_GUIDE and not set("".join(cells)) - set(BASES):
+        if len({*map(len, cells)}) == 1 and len(min(cells)) >= 15 and not set("".join(cells)) - set(BASES):
             return [name, *filter(SITE.fullmatch, rows.frame.columns)]
     return []
 
 
-def _phenotype_columns(rows: Rows, wanted: Wanted, others: Sequence[str]) -> tuple[list[str], str, list[str]]:
-    """Return the columns of phenotypes that vary, the decimal mark, and notes on columns that are left out."""
-    free = [name for name in rows.frame.columns if name not in others]
+def _is_text(rows: Rows, name: str, na_values: Sequence[str]) -> bool:
+    read = (read_numbers(rows.frame[name], decimal, na_values) for decimal in DECIMALS)
+    return all(2 * np.isnan(x[~gone]).sum() >= (~gone).sum() for x, gone in read)
+
+
+def _phenotype_columns(
+    rows: Rows, wanted: Wanted, free: Sequence[str], texts: Sequence[str]
+) -> tuple[list[str], str, list[str]]:
+    """Return those of the ``free`` columns that are phenotypes and vary, the decimal mark, and notes on others."""
     for name in free:
         refuse_lost(rows.file, name)
     asked, columns = list(wanted.phenotypes), list(wanted.phenotypes) or free
@@ -350,10 +371,11 @@ def _phenotype_columns(rows: Rows, wanted: Wanted, others: Sequence[str]) -> tup
             what, do = f"'{rows.file}': are commas in column '{name}' decimal?", "write numbers without separators"
             raise DataError(what, got=listing(either[:3]), do=do)
     cells = dict(zip(columns, read[decimal], strict=True))
-    found = asked or [name for name, (x, gone) in cells.items() if 2 * (~gone & np.isnan(x)).sum() < (~gone).sum()]
-    if not found:
-        advice = (_about_words(rows, name, MOST_CLASSES) for name in free)
-        raise _which(rows, "phenotypes", "a column of numbers", next(filter(None, advice), ""))
+    found = asked or [name for name in columns if name not in texts]
+    words = (_about_words(rows, name, most=5) for name in texts if not BESIDE.fullmatch(name))
+    advice = "" if asked or not all(map(BESIDE.fullmatch, found)) else next(filter(None, words), "")
+    if advice or not found:
+        raise _which(rows, "phenotypes", "a column of numbers", advice)
     constant = [name for name in found if np.fmin.reduce(cells[name][0]) == np.fmax.reduce(cells[name][0])]
     varied = [name for name in found if name not in constant]
     if constant and (asked or not varied):
@@ -370,8 +392,8 @@ def _phenotype_columns(rows: Rows, wanted: Wanted, others: Sequence[str]) -> tup
 
 def _about_words(rows: Rows, column: str, most: int | None = None) -> str:
     """Return what to do about a column of words; an empty text where it has one, or more than ``most``."""
-    cells = rows.frame[column].str.strip()
-    words = sorted({*cells[~cells.str.lower().isin(MISSING)]})
+    _, missing = read_numbers(rows.frame[column], ".", ())
+    words = sorted({*rows.frame[column][~missing].str.strip()})
     if most is not None and not 1 < len(words) <= most:
         return ""
     return f"phenotypes are numbers: write 0 and 1 in place of {listing(map(repr, words))} in column '{column}'"
@@ -380,27 +402,14 @@ def _about_words(rows: Rows, column: str, most: int | None = None) -> str:
 # What is wrong with a table, and what to know about it.
 
 
-def _write_clean(rows: Rows, issues: Sequence[Issue], file: Path) -> int:
-    """Write a table without its faults: cells are mended or emptied, and rows left out; return how many of these."""
-    frame, out = rows.frame.copy(), np.zeros(len(rows), dtype=bool)
-    for issue in issues:
-        chosen = np.isin(rows.lines, issue.lines)
-        if issue.column is None:
-            out |= chosen
-        else:
-            frame.loc[chosen, issue.column] = issue.cell
-    with atomic_file(file) as partial:
-        frame[~out].to_csv(partial, index=False, lineterminator="\n")
-    return int(out.sum())
-
-
 def _advice(
     rows: Rows, issues: Sequence[Issue], found: Measured, config: CsvConfig, wanted: Wanted, cell: CellGraph
 ) -> list[str]:
     """Return what to do about faults; text in backticks can be pasted into a shell."""
     unknown = found.changes.unknown(cell.genes)
-    advice = _names_to_fetch(cell, wanted) if unknown and wanted.aliases is None else []
-    times = {name: len(where) for name, where in found.changes.where(unknown).items()}
+    advice = _names_to_fetch(cell, wanted) if unknown else []
+    strange = [name for name in unknown if not _is_like_genes(found.changes.meant[name], cell.genes)]
+    times = {name: len(where) for name, where in found.changes.where(strange).items()}
     frequent = max(times, key=times.__getitem__, default="")
     if times.get(frequent, 0) > 1:
         option = f"`--ignore {shlex.quote(frequent)}`"
@@ -410,7 +419,6 @@ def _advice(
         return [*advice, *(_about_words(rows, name) for name in words)]
     stem = wanted.table.name.removesuffix(".gz").rpartition(".")[0] or wanted.table.name
     copied = f"{wanted.command} --write-clean {shlex.quote(str(wanted.table.with_name(f'{stem}.clean.csv')))}"
-    advice += [] if config.genes else [ALL_WILD_TYPE]
     advice += ["mend these lines", f"or `{copied}` writes a copy without them, and goes on with it"]
     if words := list(dict.fromkeys(issue.word for issue in issues if issue.word is not None)):
         options = " ".join(shlex.quote(f"--na-values={word}") for word in words)

@@ -272,6 +272,11 @@ BESIDE += ["sd (growth)", "replicates_glucose", "p_value_glucose"]
 MEASURED = f"gene,growth,{','.join(BESIDE)}\n" + "\n".join(
     f"{gene},{i / 7},{','.join([str(i)] * len(BESIDE))}" for i, gene in enumerate(["b0008", "b0114"], 1)
 )
+KNOWN = ["b0008", "b0114", "b0115", "b0116", "b0118"]
+NAMES = "gene,locus tag,growth\n" + "".join(
+    f"{KNOWN[0] if i == 1 else f'nam{i}'},{gene},0.{i + 1}\n" for i, gene in enumerate(KNOWN)
+)
+TWO_NAMES = "strain,locus,medium,growth\ntalB,b0008,a,0.1\naceE,b0114,b,0.2\naceF,b0115,b,0.3\n"
 CONTROLS = "gene_1,gene_2,score\n" + "".join(
     f"{gene},ctrl,{number / 10}\n" for number, gene in enumerate(["b0008", "b0114", "b0115", "b0116", "b0118"])
 )
@@ -299,6 +304,14 @@ MEDIA = "medium,dose,growth\n" + "\n".join(f"{medium},{dose},{0.1 * dose}" for m
         (MEASURED, {"phenotypes": ["growth", "n"]}, "", {"phenotypes": {"growth": "growth", "n": "n"}}),
         ("gene,n\nb0008,1\nb0114,2\n", {}, "phenotypes n\n", {"phenotypes": {"n": "n"}}),
         ("gene,SD_Ura\nb0008,1\nb0114,2\n", {}, "", {"phenotypes": {"SD_Ura": "SD_Ura"}}),  # a medium
+        (NAMES, {}, "not read    gene", {"genes": ["locus tag"]}),  # the other column has one gene of the cell graph
+        (
+            TWO_NAMES.replace("talB", ""),
+            {"aliases": "names.csv", "genes": []},
+            "not read    strain",
+            {"genes": ["locus"]},
+        ),
+        (TWO_NAMES, {"aliases": "names.csv"}, "not read    locus", {"genes": ["strain"]}),  # each gene once
         (CONTROLS, {"ignore": ["ctrl"]}, "deletions   5 of 1 gene", {"ignore_genes": ["ctrl"]}),
         (
             "gene,growth,yield\nb0008,1,0.9\nb0114,1,0.8\nb0115,,0.8\n",
@@ -341,6 +354,7 @@ MEDIA = "medium,dose,growth\n" + "\n".join(f"{medium},{dose},{0.1 * dose}" for m
     ],
 )
 def test_columns_are_what_they_hold(text: str, options: dict[str, Any], said: str, found: dict[str, Any]) -> None:
+    Path("names.csv").write_text("systematic,name\nb0008,talB\nb0114,aceE\nb0115,aceF\n")
     assert said in init(text, **options)
     config = load_config(Path("mine.yaml"))
     assert {name: getattr(config.data.source.csv, name) for name in found} == found
@@ -391,6 +405,17 @@ TWICE = ["b0008:0.3;b0114,0.5", "b0115:0.1;b0115,0.4", *(f"b0116:0.{n};b0351,0.6
         ),
         ("orf,growth\nnone,1\n", {}, r"which columns are genes\?\n.*orf, growth"),
         ("gene_1,growth\nb0008,1\n", {"genes": ["gen"]}, "no column 'gen'"),
+        (
+            "strain,medium,growth\nx,a,.9\ny,a,.8\nz,b,.7\n",
+            {},
+            "which columns are genes(.|\n)*or leave strain out if no",
+        ),
+        (
+            "gene,call,n\nb0008,grows,1\nb0114,dies,2\n",
+            {},
+            "write 0 and 1 in place of 'dies', 'grows' in column 'call'",
+        ),
+        ("gene,y\n" + "b0009,1\n" * 3 + "ctrl,1\nctrl,2\nb0008,1\n", {}, "if 'ctrl' stands for no deletion"),
         (CONTROLS, {}, "if 'ctrl' stands for no deletion, as controls do, add `--ignore ctrl`"),
         ("gene,growth\nb0008,1\nb0114,1\nb0115,1\n", {}, f"{CONSTANT}add strains with other values"),
         (

@@ -129,7 +129,6 @@ def test_another_model_takes_its_own_settings(tmp_path: Path) -> None:
         ({"most": 2}, True, False),  # compared with measured strains, which covariates are not
         ({"most": 2, "weakened": True}, True, True),
         ({"metabolic": False}, False, False),
-        ({"simulated": True}, True, False),
         ({"strains": 6000}, True, False),
     ],
 )

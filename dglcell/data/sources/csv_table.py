@@ -25,17 +25,7 @@ from dglcell.data.columns import (
 from dglcell.data.sources.config import CsvConfig, GuideConfig
 from dglcell.data.sources.text_table import read_rows, refuse_lost
 from dglcell.data.strains import Strains
-from dglcell.data.table import (
-    Changes,
-    Issue,
-    IssuesError,
-    Numbers,
-    Rows,
-    by_text,
-    number_issues,
-    read_changes,
-    read_numbers,
-)
+from dglcell.data.table import Changes, Issue, IssuesError, Rows, by_text, number_issues, read_changes, read_numbers
 from dglcell.errors import DataError, listing
 from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.model_files import named_aliases
@@ -173,7 +163,7 @@ def _covariates(rows: Rows, config: CsvConfig) -> tuple[dict[str, NDArray[Any]],
 
 def _numbers(
     rows: Rows, columns: Mapping[str, str], key: str, config: CsvConfig
-) -> tuple[dict[str, Numbers], NDArray[np.bool_], list[Issue]]:
+) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.bool_], list[Issue]]:
     """Return columns of numbers, NaN where there is none; which rows have a wrong cell, [rows]; and what is wrong."""
     numbers, wrong, issues = {}, np.zeros(len(rows), dtype=bool), list[Issue]()
     for name, column in columns.items():
