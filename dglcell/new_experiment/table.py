@@ -222,7 +222,8 @@ def read_own_table(wanted: Wanted, cell: CellGraph, model: str | None) -> OwnTab
 
 # Columns with such names hold what these names say.
 GENE = re.compile(r"genes|gene[_ ]?(\d*|[a-d])", re.IGNORECASE)
-ACTIVITY = re.compile(r"(?:activit(?:y|ies)|strengths?)[_ ]?(\d*|[a-d])([_ ]*[([]?(%|percent)[)\]]?)?", re.IGNORECASE)
+AN_ACTIVITY = r"activit(?:y|ies)|strengths?|(?:remaining|residual)[_ ](?:activity|expression)|(?:%|percent)[_ ]?left"
+ACTIVITY = re.compile(rf"(?:{AN_ACTIVITY})[_ ]?(\d*|[a-d])([_ ]*[([]?(%|percent)[)\]]?)?", re.IGNORECASE)
 MEDIA = re.compile(r"(growth[_ ])?(medium|media)|carbon[_ ]source", re.IGNORECASE)
 ALLELES = re.compile(r"allele([_ ](class|type))?", re.IGNORECASE)
 OTHERS = r"(condition|covariate)s?([_ ].+)?|temp(erature)?|dose|concentration|drug|compound"
@@ -321,11 +322,11 @@ def _gene_columns(rows: Rows, genes: Vocabulary) -> list[str]:
 
 def _activity_columns(rows: Rows, genes: Sequence[str]) -> list[str]:
     found = {name: named for name in rows.frame.columns if (named := ACTIVITY.fullmatch(name))}
-    for name, named in found.items():
+    for name in found:
         cells = rows.frame[name].str.strip()
         numbers, _ = read_numbers(cells.str.removesuffix("%").str.replace(",", "."), ".", ())
         largest = np.fmax.reduce(numbers, initial=0.0)
-        if largest > STRONGEST or cells.str.endswith("%").any() or named[2]:
+        if largest > STRONGEST or cells.str.endswith("%").any() or re.search("%|percent", name, re.I):
             got, expected = f"up to {largest:g} in column '{name}'", "0 for a deletion, 0.3 for a knock-down to 30 %"
             do = "divide them by 100; or use `--activities COLUMN …` if they are multiples of the wild type"
             raise DataError(f"'{rows.file}': activities look like percent", got=got, expected=expected, do=do)
@@ -412,8 +413,7 @@ def _advice(
     times = {name: len(where) for name, where in found.changes.where(strange).items()}
     frequent = max(times, key=times.__getitem__, default="")
     if times.get(frequent, 0) > 1:
-        option = f"`--ignore {shlex.quote(frequent)}`"
-        advice.append(f"if '{frequent}' stands for no deletion, as controls do, add {option}")
+        advice += [f"if '{frequent}' stands for no deletion, as controls do, add `--ignore {shlex.quote(frequent)}`"]
     read = {name: read_numbers(rows.frame[name], config.decimal, config.na_values) for name in config.phenotypes}
     if words := [name for name, (x, gone) in read.items() if not gone.all() and np.isnan(x[~gone]).all()]:
         return [*advice, *(_about_words(rows, name) for name in words)]

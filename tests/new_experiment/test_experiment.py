@@ -394,6 +394,8 @@ TWICE = ["b0008:0.3;b0114,0.5", "b0115:0.1;b0115,0.4", *(f"b0116:0.{n};b0351,0.6
         ("gene,growth\nb0008,0.9\n", {"covariates": ["dose"]}, "no column 'dose', which `--covariates` asks for"),
         ("gene,activity,growth\nb0008,60,0.9\nb0114,0,0.8\n", {}, PERCENT.format(60)),
         ("gene,activity (%),growth\nb0008,5,0.9\nb0114,0,0.8\n", {}, PERCENT.format(5)),
+        ("gene,remaining expression (%),y\nb0008,5,.9\nb0114,0,.8\n", {}, PERCENT.format(5)),
+        ("gene,% left,growth\nb0008,9,0.9\nb0114,0,0.8\n", {}, PERCENT.format(9)),
         ("gene,Activity,growth\nb0008,60%,0.9\nb0114,0,0.8\n", {}, PERCENT.format(60)),
         ("gene;activity;growth\nb0008;0,5;0,9\nb0114;0,2,5;0,8\n", {}, r"line 3: '0.2.5' is no activity"),
         ("genes,growth\n" + "\n".join(TWICE), {}, r"line 3: gene 'b0115' is changed twice, with activities 0\.1, 0\n"),
