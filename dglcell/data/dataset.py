@@ -32,7 +32,7 @@ def strains_of_cell(
         The strains with a label, in tensors on the host, with the chosen phenotypes and their numbers in the store.
     """
     columns = {Column(PHENOTYPE, name): strains.phenotypes[name] for name in _chosen(strains, phenotypes)}
-    targets = translated(strains.targets, vocabulary.indices(strains.names))
+    targets = translated(strains.targets, Vocabulary(vocabulary.names).meant(strains.names))  # case does not count
     keep = np.ones(len(strains), dtype=bool)
     lacking = np.flatnonzero(targets < 0)
     keep[np.searchsorted(strains.offsets, lacking, side="right") - 1] = False

@@ -92,7 +92,7 @@ def test_genes_are_mapped_by_name_and_keep_their_order() -> None:
 
 def test_strains_with_unknown_genes_are_refused_or_dropped(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "dglcell")
-    table = table_of([["A", "B"], ["B"], ["X", "A"], ["A"], ["Y"]])
+    table = table_of([["A", "B"], ["B"], ["X", "A"], ["a"], ["Y"]])  # case does not count
     vocabulary = Vocabulary.of(["A", "B"])
     with pytest.raises(GraphError) as error:
         strains_of_cell(table, vocabulary)
