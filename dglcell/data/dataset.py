@@ -13,7 +13,7 @@ from torch.utils.data import Sampler
 
 from dglcell.data.columns import COVARIATE, PHENOTYPE, ROW, SEEN, Column, translated
 from dglcell.data.strains import Strains
-from dglcell.errors import DataError, count, did_you_mean
+from dglcell.errors import DataError, count, did_you_mean, listing
 from dglcell.graph.vocabulary import REFUSE, Vocabulary, refuse_names
 
 log = logging.getLogger("dglcell")
@@ -32,7 +32,13 @@ def strains_of_cell(
         The strains with a label, in tensors on the host, with the chosen phenotypes and their numbers in the store.
     """
     columns = {Column(PHENOTYPE, name): strains.phenotypes[name] for name in _chosen(strains, phenotypes)}
-    targets = translated(strains.targets, Vocabulary(vocabulary.names).meant(strains.names))  # case does not count
+    meant = Vocabulary(vocabulary.names).meant(strains.names)  # case does not count
+    places, times = np.unique(meant[meant >= 0], return_counts=True)
+    for place in places[times > 1][:1]:  # its strains could fall into two parts of a split
+        got = listing([name for name, of in zip(strains.names, meant, strict=True) if of == place])
+        what, do = f"gene '{vocabulary.names[place]}' is written in several ways", "write it in one way"
+        raise DataError(f"store of '{strains.provenance.source}': {what}", got=got, do=do)
+    targets = translated(strains.targets, meant)
     keep = np.ones(len(strains), dtype=bool)
     lacking = np.flatnonzero(targets < 0)
     keep[np.searchsorted(strains.offsets, lacking, side="right") - 1] = False
@@ -44,12 +50,10 @@ def strains_of_cell(
     # A strain without any of the chosen labels has nothing to teach.
     keep &= ~np.logical_and.reduce([np.isnan(values) for values in columns.values()])
     if not keep.any():
-        raise DataError(
-            "no strain is left",
-            got=f"{len(strains):,} strains, {dropped:,} of them with genes that the cell graph lacks",
-            expected="strains of genes of the cell graph with at least one label",
-            do="choose a cell graph that has these genes, or another phenotype",
-        )
+        got = f"{len(strains):,} strains, {dropped:,} of them with genes that the cell graph lacks"
+        expected = "strains of genes of the cell graph with at least one label"
+        do = "choose a cell graph that has these genes, or another phenotype"
+        raise DataError("no strain is left", got=got, expected=expected, do=do)
     if dropped:
         log.info("%s left out: the cell graph lacks %s", count(dropped, "strain"), count(len(names), "gene"))
     units = {column.name: strains.units.get(column.name, "") for column in columns}

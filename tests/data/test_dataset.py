@@ -92,7 +92,7 @@ def test_genes_are_mapped_by_name_and_keep_their_order() -> None:
 
 def test_strains_with_unknown_genes_are_refused_or_dropped(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "dglcell")
-    table = table_of([["A", "B"], ["B"], ["X", "A"], ["a"], ["Y"]])  # case does not count
+    table = table_of([["a", "B"], ["B"], ["X", "a"], ["a"], ["Y"]])  # case does not count
     vocabulary = Vocabulary.of(["A", "B"])
     with pytest.raises(GraphError) as error:
         strains_of_cell(table, vocabulary)
@@ -103,6 +103,8 @@ def test_strains_with_unknown_genes_are_refused_or_dropped(caplog: pytest.LogCap
     assert dataset.labels[:, 0].tolist() == [0, 1, 3]
     assert dataset.rows.tolist() == [0, 1, 3]
     assert "2 strains left out: the cell graph lacks 2 genes" in caplog.text
+    with pytest.raises(DataError, match=r"gene 'A' is written in several ways\n.* A, a\n"):
+        strains_of_cell(table_of([["A", "B"], ["a"]]), vocabulary)
 
 
 def test_strains_without_any_chosen_label_are_left_out() -> None:
