@@ -1,7 +1,7 @@
 """An interpreter that has imported everything, and runs commands of ``dglcell`` in forks that can be killed.
 
-Started by `tests.faults.commands` with the library of ``kill_at.c`` loaded before all others. It reads one JSON object
-a line from its input and answers each with another one.
+Started by `tests.faults.test_kills` with the library of ``kill_at.c`` loaded before all others. It reads one JSON
+object a line from its input and answers each with another one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def run(asked: dict[str, Any]) -> None:
         os.dup2(output, 2)
         log = os.open(asked["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         root = asked["root"].encode()
-        ctypes.CDLL(None).kill_at_arm(root, ctypes.c_long(asked["at"]), asked["half"], asked["number"], log)
+        ctypes.CDLL(None).kill_at_arm(root, ctypes.c_long(asked["at"]), asked["half"], log)
         status = dglcell.cli.main(asked["arguments"])
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else 1

@@ -19,19 +19,19 @@
 
 static char root[PATH_MAX];
 static long kill_at, count;
-static int torn, number, log_file = -1;
+static int torn, log_file = -1;
 static pid_t armed;
 
-/* From now on changes of this process below `folder` count. At change `at` (from 1; 0: none) it gets a signal, SIGKILL
- * mostly: before it, or, where it is a write and `half` is set, after half of it. */
-void kill_at_arm(const char *folder, long at, int half, int sent, int log) {
+/* From now on changes of this process below `folder` count. At change `at` (from 1; 0: none) it is killed: before
+ * it, or, where it is a write and `half` is set, after half of it. */
+void kill_at_arm(const char *folder, long at, int half, int log) {
     snprintf(root, sizeof root, "%s/", folder);
-    kill_at = at, torn = half, number = sent, log_file = log, count = 0, armed = getpid();
+    kill_at = at, torn = half, log_file = log, count = 0, armed = getpid();
 }
 
 static void die(void) {
-    kill(getpid(), number);
-    while (number == SIGKILL) pause();
+    kill(getpid(), SIGKILL);
+    for (;;) pause();
 }
 
 static void full_path(int directory, const char *path, char *out) {
