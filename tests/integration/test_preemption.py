@@ -26,21 +26,8 @@ from tests.tiny import ENDLESS, Tiny, history
 from tests.training.test_signals import fake_scontrol
 
 # 240 training strains in batches of 12: 20 steps an epoch, 7 of the optimiser.
-OPTIONS = (
-    "model.dropout=0.2",
-    "data.batch_size=12",
-    "trainer.accumulate_grad_batches={0: 3}",
-    "scheduler.name=cosine_restarts",
-)
-OPTIONS += ("scheduler.interval=step", "scheduler.first_cycle=10", "trainer.epochs=3")
-
-
-def stop_at_step(tiny: Tiny, runs: Path, step: int, number: signal.Signals, *options: str) -> str:
-    """A run of the tiny experiment that gets a signal in the step after so many; returns what its process said."""
-    process = start(tiny, runs, *options, before=SIGNAL_AT_STEP.format(step=step, number=int(number)))
-    _, said = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 128 + number, said
-    return said
+OPTIONS = ("model.dropout=0.2", "data.batch_size=12", "trainer.accumulate_grad_batches={0: 3}", "trainer.epochs=3")
+OPTIONS += ("scheduler.name=cosine_restarts", "scheduler.interval=step", "scheduler.first_cycle=10")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +42,10 @@ def test_a_stopped_run_ends_like_one_that_never_stopped(
     tiny: Tiny, tmp_path: Path, number: signal.Signals, step: int
 ) -> None:
     run = RunDirectory(tmp_path / "stopped/tiny/seed-0")
-    said = stop_at_step(tiny, tmp_path / "stopped", step, number, *OPTIONS)
+    before = SIGNAL_AT_STEP.format(step=step, number=int(number))
+    process = start(tiny, tmp_path / "stopped", *OPTIONS, before=before)
+    _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 128 + number, said
     assert "told to stop" in said
     assert ("press Ctrl-C again to end at once" in said) == (number == signal.SIGINT)
     assert "stopped; the same command goes on from here" in said

@@ -244,17 +244,6 @@ def test_a_network_has_the_lambda_of_its_channel_unless_it_is_given() -> None:
 # The error of reconstruction, over all pairs, against dense matrices.
 
 
-def make_edges(rng: np.random.Generator, sizes: tuple[int, int], share: float) -> ResidentRelation:
-    """Distinct pairs, self-loops among them; the last node may have no edge."""
-    src, dst = np.nonzero(rng.random(sizes) < share)
-    return ResidentRelation(("gene", "random", "gene"), torch.as_tensor(src), torch.as_tensor(dst), *sizes)
-
-
-def make_factors(rng: np.random.Generator, sizes: tuple[int, int]) -> list[Tensor]:
-    shapes = (sizes[0], 8), (sizes[1], 8), (sizes[1],)
-    return [torch.as_tensor(rng.normal(size=shape)).requires_grad_() for shape in shapes]
-
-
 def dense_error(edges: ResidentRelation, left: Tensor, right: Tensor, bias: Tensor, zero_weight: float) -> Tensor:
     """Return the definition, pair by pair."""
     target = torch.zeros(edges.num_src, edges.num_dst, dtype=left.dtype)
@@ -274,8 +263,10 @@ def test_error_and_gradients_equal_those_of_dense_matrices(
     sizes: tuple[int, int], share: float, zero_weight: float, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    edges = make_edges(rng, sizes, share)
-    factors = make_factors(rng, sizes)
+    src, dst = (torch.as_tensor(end) for end in np.nonzero(rng.random(sizes) < share))  # self-loops among them
+    edges = ResidentRelation(("gene", "random", "gene"), src, dst, *sizes)
+    shapes = (sizes[0], 8), (sizes[1], 8), (sizes[1],)
+    factors = [torch.as_tensor(rng.normal(size=shape)).requires_grad_() for shape in shapes]
     expected = dense_error(edges, *factors, zero_weight)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dango, "BLOCK_EDGES", 7)

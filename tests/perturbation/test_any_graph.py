@@ -35,18 +35,18 @@ DEVICES = ["cpu", *["cuda"] * torch.cuda.is_available()]
 needs_dgl = pytest.mark.skipif(not dgl_runs_on("cpu"), reason="DGL cannot be imported")
 
 
-def random_edges(seed: int = 0, number: int = 40) -> dict[Any, tuple[Tensor, Tensor]]:
+def random_edges(seed: int = 0) -> dict[Any, tuple[Tensor, Tensor]]:
     """Return edges of four relations, with multi-edges."""
     generator = torch.Generator().manual_seed(seed)
 
     def ends(relation: tuple[str, str, str]) -> tuple[Tensor, Tensor]:
-        source, destination = (torch.randint(SIZES[t], (number,), generator=generator) for t in relation[::2])
+        source, destination = (torch.randint(SIZES[t], (40,), generator=generator) for t in relation[::2])
         return source, destination
 
     return {relation: ends(relation) for relation in (LIKES, LIKED, HAS, OF)}
 
 
-def shop(seed: int = 0, **more: Any) -> dglcell.CellGraph:
+def shop(seed: int = 0) -> dglcell.CellGraph:
     """Return users, items and tags without names, made by DGL, with a weight and features."""
     import dgl
 
@@ -54,12 +54,12 @@ def shop(seed: int = 0, **more: Any) -> dglcell.CellGraph:
     graph.edges["likes"].data["weight"] = torch.randn(40, 1, generator=torch.Generator().manual_seed(seed)).double()
     graph.edges["likes"].data["day"] = torch.arange(40)
     graph.nodes["item"].data["x"] = torch.arange(14.0).view(7, 2)
-    return dglcell.CellGraph(graph, **more)
+    return dglcell.CellGraph(graph)
 
 
-def network(cell: dglcell.CellGraph, conv: type[nn.Module], norm: str = "layer") -> nn.ModuleList:
+def network(cell: dglcell.CellGraph, conv: type[nn.Module]) -> nn.ModuleList:
     torch.manual_seed(0)
-    layers = (dglcell.nn.HeteroLayer(cell.relations, lambda r: conv(r, 4), width=4, norm=norm) for _ in range(2))
+    layers = (dglcell.nn.HeteroLayer(cell.relations, lambda r: conv(r, 4), width=4) for _ in range(2))
     return nn.ModuleList(layers).double()
 
 

@@ -182,11 +182,11 @@ def learned(**changes: Any) -> Activities:
     return made
 
 
-def around(*before: str, hidden: int = 4) -> Surroundings:
+def around(*before: str) -> Surroundings:
     """Return surroundings in a small cell, behind terms of a small model."""
-    terms = HeteroCell(CELL, HeteroCellConfig(hidden=hidden, local_heads=2)).terms
+    terms = HeteroCell(CELL, HeteroCellConfig(hidden=4, local_heads=2)).terms
     made: Any = {name: terms[name] for name in before}
-    return Surroundings("it", CELL, 1, hidden, "relu", 0.0, False, True, made)
+    return Surroundings("it", CELL, 1, 4, "relu", 0.0, False, True, made)
 
 
 def test_numbers_are_standardised_and_categories_are_one_among_zeros() -> None:
