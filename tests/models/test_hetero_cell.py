@@ -6,6 +6,7 @@ import copy
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.networks import SimilarityConfig, SimilaritySource
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.cell_model import HeteroCell
+from dglcell.models.config import MODELS as CONFIGURATIONS
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.model import StrainModel, count_parameters
 from dglcell.nn.config import CROSS_RELATION
@@ -105,7 +107,7 @@ def test_every_parameter_that_can_have_a_gradient_gets_one(pool: list[str], laye
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("keys", "message"),
     [
         ({"hidden": 10}, r"`model.local_heads` does not divide `model.hidden`"),
         ({"norm": "graph"}, r"norm 'graph' takes statistics over nodes or strains"),
@@ -119,11 +121,28 @@ def test_every_parameter_that_can_have_a_gradient_gets_one(pool: list[str], laye
         ({"cross_relation": "max"}, r"`model.cross_relation` is unknown\n  got:      max\n  expected: sum, mean, pair"),
         ({"cross_relation_norm": "layer"}, r"`model.cross_relation_norm` has no effect .* by their sum"),
         ({"cross_relation_layers": 1}, r"`model.cross_relation_layers` is too"),
+        (
+            {"name": "set_operator", "operator": "transformer"},
+            r"`model.operator` is unknown\n  got:      transformer\n  expected: local, both",
+        ),
+        ({"name": "set_operator", "combination": "none"}, r"`model.combination` is unknown"),
+        (
+            {"name": "set_operator", "operator": "both", "hidden": 10, "local_heads": 2},
+            r"`model.hidden` is not shared evenly.*\n.*10\n.*multiple of 4",
+        ),
+        ({"name": "set_operator", "local_heads": 5}, r"`model.local_heads` does not divide `model.hidden`"),
+        ({"name": "set_operator", "local_deviations": True}, r"`model.local_deviations` needs factorisation"),
+        ({"terms": ["graphs"]}, r"`model.terms\[0\]` is unknown\n.*graphs\n.*\n.*did you mean graph"),
+        ({"terms": ["graph", {"local_kind": "both"}]}, r"`model.terms\[1\]` is unknown\n.*no name"),
+        ({"terms": [{"name": "genes", "kind": 1}]}, r"unknown key `model.terms\[0\].kind`"),
+        ({"terms": [{"name": "genes", "local_kind": "x"}]}, r"terms\[0\].local_kind` is unknown"),
+        ({"terms": ["graph"], "link": "log"}, "`model.terms` lacks `link`, whose keys are set"),
+        ({"terms": []}, "`model.terms` is an empty list"),
     ],
 )
-def test_bad_configurations_are_refused(changes: dict, message: str) -> None:
+def test_bad_configurations_are_refused(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        HeteroCellConfig(**changes).validate()
+        CONFIGURATIONS[keys.get("name", "hetero_cell")](**keys).validate()
 
 
 def test_relations_that_the_cell_lacks_are_refused() -> None:

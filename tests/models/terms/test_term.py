@@ -144,23 +144,6 @@ def test_dango_takes_a_link() -> None:
     assert model(STRAINS).phenotypes[2].item() == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        (HeteroCellConfig(terms=["graphs"]), r"`model.terms\[0\]` is unknown\n.*graphs\n.*\n.*did you mean graph"),
-        (HeteroCellConfig(terms=["graph", {"local_kind": "both"}]), r"`model.terms\[1\]` is unknown\n.*no name"),
-        (HeteroCellConfig(terms=["graph", {"name": "genes", "kind": 1}]), r"unknown key `model.terms\[1\].kind`"),
-        (HeteroCellConfig(terms=["graph", {"name": "genes", "local_kind": "x"}]), r"terms\[1\].local_kind` is unknown"),
-        (HeteroCellConfig(terms=["graph", "genes"], link="log"), "`model.terms` lacks `link`, whose keys are set"),
-        (HeteroCellConfig(terms=[]), "`model.terms` is an empty list"),
-    ],
-    ids=["name", "no name", "key", "value", "link", "empty"],
-)
-def test_lists_that_cannot_be_used_are_refused(config: CellModelConfig, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        config.validate()
-
-
 def test_strains_graphs_are_refused_where_none_are_computed() -> None:
     with pytest.raises(ConfigError, match=r"reads the strains' own graphs, which `model.name: set_operator` does not"):
         SetOperator(CELL, SetOperatorConfig(**SMALL), terms=["graph", "genes"])
