@@ -257,17 +257,17 @@ def _einsum(equation: str, x: PerturbedTensor, *tensors: Tensor) -> PerturbedTen
     return PerturbedTensor(torch.einsum(equation, x.base, *tensors), delta, x.rows)
 
 
-def _where(covariate: Tensor, x: Any, y: Any) -> PerturbedTensor:
+def _where(condition: Tensor, x: Any, y: Any) -> PerturbedTensor:
     known = [one for one in (x, y) if isinstance(one, PerturbedTensor)]
     like = next((one for one in known if one.delta is not None), known[0])
     base_x, base_y = (one.base if isinstance(one, PerturbedTensor) else one for one in (x, y))
-    base: Tensor = torch.where(covariate, base_x, base_y)
+    base: Tensor = torch.where(condition, base_x, base_y)
     if like.delta is None:
         return PerturbedTensor(base, None, like.rows)
-    if covariate.dim() == base.dim() and len(covariate) == len(base):
-        covariate = like.spread(covariate)
+    if condition.dim() == base.dim() and len(condition) == len(base):
+        condition = like.spread(condition)
     delta_x, delta_y = (_difference(one, like) if isinstance(one, PerturbedTensor) else 0.0 for one in (x, y))
-    delta: Tensor = torch.where(covariate, delta_x, delta_y)
+    delta: Tensor = torch.where(condition, delta_x, delta_y)
     return PerturbedTensor(base, delta, like.rows)
 
 
