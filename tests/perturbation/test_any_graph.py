@@ -148,14 +148,14 @@ def test_edges_are_named_by_their_ids_in_dgl() -> None:
         graph = dgl.remove_edges(cell.graph, torch.tensor(edges, dtype=torch.int64), etype=LIKES)
         alone = dglcell.perturb(dglcell.CellGraph(graph), {"user": [[]]}).aggregate(LIKES, x).whole()
         agree([found[:, strain]], [alone[:, 0]])
-    gone = torch.zeros(3)
     for name, other in (("likes", LIKES), (LIKES, "likes")):
         edges = {name: [[0, 7], [39], []]}
-        by_name = dglcell.perturb(cell, {"user": [[], [], []]}, edges=edges, activities={other: gone})
+        by_name = dglcell.perturb(cell, {"user": [[], [], []]}, edges=edges, activities={other: torch.zeros(3)})
         assert torch.equal(by_name.aggregate(LIKES, x).whole(), found)
     reduced = dglcell.graphs(cell, {"user": [[1]]}, edges={"likes": [[0, 7]]})[0]
     assert reduced.edges["likes"].data["day"].tolist() == reduced.edges["likes"].data[dgl.EID].tolist()
     assert not {0, 7} & {*reduced.edges["likes"].data[dgl.EID].tolist()}
+    assert dglcell.graphs(cell, {"user": [[1], []]}, batched=True).batch_size == 2
 
 
 class Unliked(Derivation):
