@@ -200,7 +200,7 @@ def _predict_table(options: argparse.Namespace, predictor: Predictor, intervals:
     where = f", means of {len(members)} runs," if len(members) > 1 else ""
     where += f" written to {options.output}" if options.output else ""
     empty = int((~table.is_known).sum())
-    left_out = f"; {empty:,} are empty, because the model lacks a gene" if empty else ""
+    left_out = f"; {empty:,} {'is' if empty == 1 else 'are'} empty, because the model lacks a gene" if empty else ""
     _report(options)(f"{count(len(table.frame), 'prediction')}{where}{left_out}")
 
 

@@ -71,7 +71,7 @@ def test_rows_with_unknown_genes_may_stay_empty(predict: Predict) -> None:
     Path("in.csv").write_text("genes\nb0008\nb9999;b0008\nb0115\n")  # neither the store nor the metabolic model is here
     more = ("--unknown", "empty", "--threads", "1", "--checkpoint", "last")
     said = predict("in.csv", "-o", "out.csv", *more)
-    assert "3 predictions written to out.csv; 1 are empty, because the model lacks a gene" in said
+    assert "3 predictions written to out.csv; 1 is empty, because the model lacks a gene" in said
     assert [row["predicted_fitness"] == "" for row in rows_of("out.csv")] == [False, True, False]
     assert predict.table("genes\nb9999\n", "--unknown", "empty")[0]["predicted_fitness"] == ""
 
