@@ -154,7 +154,7 @@ def _format_table(found: ResultsTable, color: bool) -> str:
     marked = [[text + ("*" if best else " ") for text, best in line.cells[1:]] for line in found.rows]
     head, *numbers = aligned([found.columns[found.texts + 1 :], *marked], (), gap=" ")
     # Names may be a stranger's, whose escape codes would steer the terminal.
-    names = [textwrap.wrap(printable(line.labels[-1]), 79 - len(head)) for line in found.rows]
+    names = [textwrap.wrap(printable(line.labels[-1]), 79 - len(head)) or [""] for line in found.rows]
     width = max((len(part) for name in names for part in name), default=0)
     lines = [("1", f"{'':{width}} {head}")]  # bold
     for line, (*above, name), of in zip(found.rows, names, numbers, strict=True):
