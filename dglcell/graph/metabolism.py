@@ -118,7 +118,7 @@ class Metabolism:
         nodes = sorted((node for reaction in model.reactions for node in _nodes(reaction)), key=lambda node: node[0])
         names = [name for name, *_ in nodes]
         if unclear := sorted({reaction.id for name, reaction, *_ in nodes if model_reaction(name) != reaction.id}):
-            what = f"metabolic model '{where}': reactions are called as enzyme complexes of others are"
+            what = f"metabolic model '{where}': names of reactions end as those of enzyme complexes do"
             raise GraphError(what, got=listing(unclear), do="rename reactions whose names end in '#' and a number")
         catalyses = [(genes.index(gene), i) for i, (*_, complex_, _) in enumerate(nodes) for gene in sorted(complex_)]
         converts = [

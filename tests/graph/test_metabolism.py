@@ -133,7 +133,7 @@ def test_yeast_gem(raw: Path) -> None:
 @pytest.mark.parametrize("name", ["R1#1", "R1#7"])
 def test_a_reaction_that_is_called_as_a_complex_of_another_is_refused(toy: cobra.Model, name: str) -> None:
     toy.add_reactions([cobra.Reaction(name)])
-    with pytest.raises(GraphError, match=rf"'toy'.*called as enzyme complexes of others are\n  got:      {name}\n"):
+    with pytest.raises(GraphError, match=rf"'toy'.*end as those of enzyme complexes do\n  got:      {name}\n"):
         Metabolism.from_model(toy)
 
 
