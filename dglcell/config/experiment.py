@@ -197,7 +197,7 @@ class SlurmConfig:
     time: Time = "auto"  # D-HH:MM:SS, HH:MM:SS or minutes; auto: 24 hours
     memory: Memory | None = "auto"  # of every node; auto: 32G; null: the cluster's default
     cpus_per_task: Count = 4  # a task is one device
-    gpu: str | None = None  # one GPU per task: a type, e.g. a100, or any; null: only if the accelerator is gpu, cuda
+    gpu: str | None = None  # one GPU per task: a type, e.g. a100, or any; null: only if the accelerator is a GPU
     modules: list[str] = field(default_factory=list)  # modules to load before anything else
     setup: list[str] = field(default_factory=list)  # shell lines to run after that, e.g. source .venv/bin/activate
     environment: Environment = field(default_factory=dict)  # exported variables; only the job script has the values
