@@ -245,14 +245,13 @@ def test_an_ensemble_that_knows_deletions_alone_is_left_out(tiny: Tiny, tiny_run
 
 
 def test_runs_that_cannot_be_loaded_are_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"run directory 'runs/no' not found"):
-        dglcell.load("runs/no")
-    with pytest.raises(CheckpointError, match="no run to load"):
-        dglcell.load([])
+    for given, said in (("runs/no", "'runs/no' not found"), ([], "no run to load"), (tmp_path, "not a run directory")):
+        with pytest.raises(CheckpointError, match=said):
+            dglcell.load(given)
     with pytest.raises(CheckpointError, match=r"no checkpoint in common\n.*last.ckpt\n.*one of best_loss"):
         dglcell.load("runs/quickstart", checkpoint="runs/quickstart/seed-0/checkpoints/last.ckpt")
-    with pytest.raises(CheckpointError, match="not a run directory"):
-        dglcell.load(tmp_path)
+    with pytest.raises(CheckpointError, match=r"belongs to another run\n  got:      seed 1\n  expected: seed 0"):
+        dglcell.load("runs/quickstart/seed-0", checkpoint="runs/quickstart/seed-1/checkpoints/last.ckpt")
     dglcell.train("quickstart", "experiment.name=other", epochs=1, baselines=False, derived=["isoenzyme"])
     with pytest.raises(CheckpointError, match=r"these runs cannot predict together\n.*seed-0' and 'runs/other/seed-0'"):
         dglcell.load(["runs/quickstart/seed-0", "runs/other/seed-0"])

@@ -147,22 +147,23 @@ def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: C
     """Load the model of a run from a checkpoint: a name of ``CHECKPOINTS``, a path, or the one that is configured."""
     if not directory.path.is_dir():
         raise CheckpointError(f"run directory '{directory.path}' not found", do="give the path that `train` printed")
-    path = directory.checkpoint(checkpoint or read_run_config(directory)["trainer"]["checkpoint"])
+    config = read_run_config(directory)
+    path = directory.checkpoint(checkpoint or config["trainer"]["checkpoint"])
     read = ReadCheckpoint(path, to_continue=False)
+    if read.config.seed != config["seed"]:
+        raise refuse(path, "belongs to another run", f"seed {read.config.seed}", f"seed {config['seed']}")
     state = read.content["state_dict"]
     cell = cell or cell_of_run(directory)
     if cell.sha256 != read.cell_sha256:
-        cells = (f"cell {sha256[:12]}" for sha256 in (cell.sha256, read.cell_sha256))
-        raise refuse(path, "belongs to another cell graph", *cells)
+        raise refuse(path, "belongs to another cell graph", cell.sha256[:12], read.cell_sha256[:12])
     if cell.genes.sha256 != read.gene_vocabulary_sha256:
         raise refuse(path, "is damaged: it names other genes than those of its cell graph")
-    model = _read_model(read, cell, state)
     try:
         normaliser = Normaliser(read.config.data.normalise, state["normaliser.shift"], state["normaliser.scale"])
     except KeyError as error:
         raise refuse(path, f"is damaged: {error} is missing") from error
     of_run = read.config, cell, read.phenotypes, read.units, read.epoch, path, read.split_sha256, directory
-    return Trained(model.eval(), normaliser, *of_run)
+    return Trained(_read_model(read, cell, state).eval(), normaliser, *of_run)
 
 
 def _read_model(read: ReadCheckpoint, cell: CellGraph, state: Mapping[str, Tensor]) -> StrainModel:
@@ -249,8 +250,7 @@ def starting_point(checkpoint: ReadCheckpoint | None, config: Config) -> tuple[i
 
 def check_continues(checkpoint: ReadCheckpoint, config: Config, cell: CellGraph, split: Split) -> None:
     """Refuse to continue a checkpoint with other settings, another cell graph or another split."""
-    path = checkpoint.path
-    refuse_changes(checkpoint.config, config, where=f"checkpoint '{path}'")
+    refuse_changes(checkpoint.config, config, where=f"checkpoint '{checkpoint.path}'")
     for what, old, new in (
         ("cell graph", checkpoint.cell_sha256, cell.sha256),
         ("gene vocabulary", checkpoint.gene_vocabulary_sha256, cell.genes.sha256),
@@ -258,7 +258,7 @@ def check_continues(checkpoint: ReadCheckpoint, config: Config, cell: CellGraph,
     ):
         if old != new:
             found = (f"{what} {sha256[:12]}" for sha256 in (new, old))
-            raise refuse(path, f"was trained with another {what}", *found)
+            raise refuse(checkpoint.path, f"was trained with another {what}", *found)
 
 
 def refuse_changes(old: Config, config: Config, *, where: str) -> None:
