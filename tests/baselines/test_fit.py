@@ -116,7 +116,7 @@ def test_hyperparameters_are_chosen_on_the_validation_part() -> None:
     y, other = rng.normal(size=len(strains)), rng.normal(size=len(strains))
     alphas = []
     for labels in (y, other, np.full_like(y, np.nan)):
-        model = fit_families(problem_of(strains, y, strains, labels))["additive ridge"]
+        model = best_of(ALL_BASELINES["additive ridge"], problem_of(strains, y, strains, labels))
         assert isinstance(model, AdditiveRidge)
         alphas.append(model.alpha)
     # Without a validation part, a fold of the training part is noise to the rest of it.

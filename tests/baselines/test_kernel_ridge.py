@@ -6,7 +6,6 @@ import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import cobra
@@ -286,15 +285,12 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
         load_models(path, CELL)
 
 
-@cache
-def core() -> tuple[CellGraph, Reactions]:
-    cell = load_cell("quickstart")
-    return cell, Reactions(cell)
+REACTIONS = Reactions(CELL)
 
 
 def invented(seed: int, number: int, most: int = 6) -> Strains:
     """Return strains with up to ``most`` deletions, many of them in genes of one complex."""
-    rng, genes = np.random.default_rng(seed), len(core()[0].genes)
+    rng, genes = np.random.default_rng(seed), len(CELL.genes)
     starts = rng.integers(0, genes, number)
     genotypes = [
         np.unique((start + rng.integers(0, 8, rng.integers(1, most + 1))) % genes).tolist() for start in starts
@@ -302,17 +298,17 @@ def invented(seed: int, number: int, most: int = 6) -> Strains:
     return strains_of(genotypes, genes)
 
 
-def names(cell: CellGraph, strains: Strains) -> list[list[str]]:
-    return [[cell.genes.names[gene] for gene in genes] for genes in np.split(strains.targets, strains.offsets[1:-1])]
+def names(strains: Strains) -> list[list[str]]:
+    return [[CELL.genes.names[gene] for gene in genes] for genes in np.split(strains.targets, strains.offsets[1:-1])]
 
 
 def test_the_lost_reactions_are_those_whose_rule_is_false() -> None:
-    (cell, reactions), strains = core(), invented(0, 60)
+    strains = invented(0, 60)
     model = cobra.io.load_model("textbook")
-    lost, nodes = reactions.lost(strains), reactions.lost_nodes(strains)
+    lost, nodes = REACTIONS.lost(strains), REACTIONS.lost_nodes(strains)
     expected = [
         sum(not reaction.gpr.eval(knockouts) for reaction in model.reactions if reaction.genes)
-        for knockouts in map(set, names(cell, strains))
+        for knockouts in map(set, names(strains))
     ]
     assert lost.sum(axis=1).tolist() == expected
     assert max(expected) > 3
@@ -322,8 +318,8 @@ def test_the_lost_reactions_are_those_whose_rule_is_false() -> None:
 
 @pytest.mark.parametrize("lose_blocked", [False, True])
 def test_the_bound_is_that_of_the_link_without_a_model(lose_blocked: bool) -> None:
-    cell = build_cell(CellConfig(model="textbook", lose_blocked=lose_blocked)) if lose_blocked else core()[0]
-    reactions, by_rules, train, test = Reactions(cell), core()[1], invented(0, 300, most=3), invented(2, 200)
+    cell = build_cell(CellConfig(model="textbook", lose_blocked=lose_blocked)) if lose_blocked else CELL
+    reactions, train, test = Reactions(cell), invented(0, 300, most=3), invented(2, 200)
     known = {frozenset(genes) for genes in train.genotypes}
     test = test.take(np.array([row for row, genes in enumerate(test.genotypes) if frozenset(genes) not in known]))
     y = np.random.default_rng(1).choice([0.0, 0.3, 0.7, 0.9, 1.0, 1.1], len(train))
@@ -332,7 +328,7 @@ def test_the_bound_is_that_of_the_link_without_a_model(lose_blocked: bool) -> No
     found = UntrainedBound(reactions).fit(train, y).predict(test)
     np.testing.assert_allclose(found, link(ResidentCell.of(cell), batch_of(test))[:, 0].numpy(), atol=1e-6)
     assert 0.2 < (found < 1).mean() < 1
-    assert (reactions.lost_nodes(test).sum() > by_rules.lost_nodes(test).sum()) == lose_blocked
+    assert (reactions.lost_nodes(test).sum() > REACTIONS.lost_nodes(test).sum()) == lose_blocked
     assert not (reactions.of_bounds(test) - reactions.lost_nodes(test) > 0).nnz
     for row in range(20):  # one strain alone loses what it loses among others
         alone = reactions.of_bounds(test.take(np.array([row])))
@@ -340,17 +336,16 @@ def test_the_bound_is_that_of_the_link_without_a_model(lose_blocked: bool) -> No
 
 
 def test_strains_that_lose_nothing_bound_no_other() -> None:
-    reactions = core()[1]
-    idle = np.flatnonzero(np.diff(reactions.lost_nodes(strains_of([[g] for g in range(137)], 137)).indptr) == 0)
+    idle = np.flatnonzero(np.diff(REACTIONS.lost_nodes(strains_of([[g] for g in range(137)], 137)).indptr) == 0)
     train = strains_of([[int(idle[0])], [0]], 137) if len(idle) else strains_of([[], [0]], 137)
-    model = UntrainedBound(reactions).fit(train, np.array([0.5, 0.9]))
+    model = UntrainedBound(REACTIONS).fit(train, np.array([0.5, 0.9]))
     assert model.predict(strains_of([[1], [0, 1]], 137)).tolist() == [1.0, 0.9]
 
 
 def fitted_over_strains(
     strains: Strains, y: NDArray[np.float64], own: float, penalties: Sequence[float]
 ) -> list[ReactionKernelRidge]:
-    problem = Problem(strains, strains, y, y, lambda: unlike(len(core()[0].genes)), core()[1])
+    problem = Problem(strains, strains, y, y, lambda: unlike(len(CELL.genes)), REACTIONS)
     return list(fit_reaction_kernel(problem, own, penalties))
 
 
@@ -364,9 +359,9 @@ def batch_of(strains: Strains) -> GenotypeBatch:
 
 @pytest.mark.parametrize("own", [0.1, 0.5, 1.0])
 def test_the_kernel_is_tanimotos_and_a_covariance(own: float) -> None:
-    reactions, strains = core()[1], invented(0, 80)
-    found = among(ReactionKernelRidge(own, reactions), strains).covariance(strains)
-    lost, near = reactions.lost(strains).toarray(), reactions.neighbourhood.toarray()
+    strains = invented(0, 80)
+    found = among(ReactionKernelRidge(own, REACTIONS), strains).covariance(strains)
+    lost, near = REACTIONS.lost(strains).toarray(), REACTIONS.neighbourhood.toarray()
     inner = lost @ (own * np.eye(lost.shape[1]) + (1 - own) * near @ near.T) @ lost.T
     for i, j in itertools.product(range(80), repeat=2):
         union = inner[i, i] + inner[j, j] - inner[i, j]
@@ -375,8 +370,8 @@ def test_the_kernel_is_tanimotos_and_a_covariance(own: float) -> None:
 
 
 def test_it_is_the_ridge_regression_of_the_whole_kernel() -> None:
-    reactions, train, test = core()[1], invented(0, 150), invented(1, 50)
-    y, kernel = np.random.default_rng(2).normal(size=150), ReactionKernelRidge(0.3, reactions)
+    train, test = invented(0, 150), invented(1, 50)
+    y, kernel = np.random.default_rng(2).normal(size=150), ReactionKernelRidge(0.3, REACTIONS)
     kernel = among(kernel, train)
     whole = kernel.covariance(train)
     for model, penalty in zip(fitted_over_strains(train, y, 0.3, (1.0, 0.1)), (1.0, 0.1), strict=True):
@@ -396,7 +391,7 @@ def test_a_large_table_is_sampled_and_says_so(monkeypatch: pytest.MonkeyPatch) -
 
 def test_too_many_pairs_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     strains, y = invented(0, 30), np.linspace(0.2, 1, 30)
-    problem = Problem(strains, strains, y, y, lambda: unlike(len(core()[0].genes)), core()[1])
+    problem = Problem(strains, strains, y, y, lambda: unlike(len(CELL.genes)), REACTIONS)
     bound, kernel = (ALL_BASELINES[name] for name in ("untrained bound", "reaction kernel ridge"))
     assert bound.why_not(problem) is kernel.why_not(problem) is None
     monkeypatch.setattr(simple, "MOST_CELLS", 10)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import re
@@ -61,19 +60,17 @@ def imported(packages: str, commands: list[list[str]], folder: Path) -> list[lis
     return [line.split()[1:] for line in done.stderr.splitlines() if line.startswith("imported")]
 
 
-def test_help_and_configurations_import_nothing_heavy(tiny: Tiny, tmp_path: Path) -> None:
-    file = str(tiny.file)
-    commands = [["--help"], ["--version"], ["config", "show", file], ["config", "validate", file]]
-    heavy = "torch scipy dgl pandas numba cobra pytorch_lightning wandb matplotlib"
-    assert imported(heavy, commands, tmp_path) == [[], [], [], []]
-
-
-def test_predictions_and_evaluations_import_little(tiny_run: RunDirectory, tmp_path: Path) -> None:
+def test_help_and_configurations_import_nothing_heavy_predictions_and_evaluations_little(
+    tiny: Tiny, tiny_run: RunDirectory, tmp_path: Path
+) -> None:
     (tmp_path / "in.csv").write_text("genes\nb0008\n")
-    commands = [["predict", str(tiny_run.path), "in.csv", "-o", "out.csv"], ["evaluate", str(tiny_run.path)]]
-    never = "pytorch_lightning cobra matplotlib wandb"
-    after_predict, after_evaluate = imported(f"{never} torch._dynamo scipy.stats dgl", commands, tmp_path)
-    assert after_predict == []
+    file, run = str(tiny.file), str(tiny_run.path)
+    light = [["--help"], ["--version"], ["config", "show", file], ["config", "validate", file]]
+    commands = [*light, ["predict", run, "in.csv", "-o", "out.csv"], ["evaluate", run]]
+    never, late = "pytorch_lightning cobra matplotlib wandb", "torch._dynamo scipy.stats dgl"
+    *first, after_predict, after_evaluate = imported(f"{never} {late} torch scipy pandas numba", commands, tmp_path)
+    assert first == [[], [], [], []]
+    assert not {*f"{never} {late}".split()} & {*after_predict}
     assert not {*never.split()} & {*after_evaluate}
 
 
@@ -131,18 +128,6 @@ def test_a_store_is_built_described_and_checked(tiny: Tiny, tmp_path: Path, caps
     assert main(build) == 2
     assert "exists already\n  do:       pass `--overwrite`" in capsys.readouterr().err
     assert main([*build, "--overwrite"]) == 0
-
-
-def test_baselines_are_fitted_alone(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    output = tmp_path / "baselines.json"
-    assert main(["baselines", str(tiny.file), *tiny.overrides(tmp_path), "--output", str(output)]) == 0
-    said = capsys.readouterr().out
-    assert "additive ridge" in said
-    assert "boosted trees" in said
-    assert "left out" not in said
-    rows = json.loads(output.read_text())["rows"]
-    assert {row["part"] for row in rows} == {"validation", "test"}
-    assert [path.name for path in tmp_path.iterdir()] == ["baselines.json"]
 
 
 def test_graphs_of_experiments_and_runs_are_described(
@@ -333,6 +318,7 @@ def test_it_is_replaced_where_that_is_asked_for(name: str, place: dict[str, Path
     assert main([word.format(**place, out=out) for word in [*words.split(), "--overwrite"]]) == 0
     assert not out.is_symlink()
     assert out.stat().st_size > 20
+    assert not place["runs"].exists()
     assert place["genes"].read_text() == "b0008\nb0114\nb0115\n"
     table = place["table"]
     assert main(["explain", str(place["run"]), str(table), "-o", str(table), "--overwrite"]) == 2

@@ -59,16 +59,6 @@ def test_the_run_directory_is_complete(tiny_run: RunDirectory, tiny: Tiny) -> No
         assert list(rows[0])[:4] == ["genes", "names", "measured_fitness", "predicted_fitness"]
 
 
-def test_results_are_those_of_the_predictions(tiny_run: RunDirectory) -> None:
-    rows = list(csv.DictReader(tiny_run.predictions("test").open()))
-    squares = [(float(r["measured_fitness"]) - float(r["predicted_fitness"])) ** 2 for r in rows]
-    results = json.loads(tiny_run.results.read_text())
-    found = {(row["model"], row["part"]): row["metrics"] for row in results["rows"]}
-    assert found[results["predicts"]["fitness"]["name"], "test"]["mse"] == pytest.approx(sum(squares) / 30, rel=1e-4)
-    assert found["hetero_cell", "test"]["n"] == 30
-    assert {model for model, part in found if part == "test"} >= {"hetero_cell", "training mean", "additive ridge"}
-
-
 def test_everything_needed_is_written_before_the_first_step(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,11 +249,12 @@ def test_the_split_of_a_run_that_never_came_to_a_checkpoint_is_replaced(tiny: Ti
     tiny.train(tmp_path, "trainer.epochs=2")
 
 
-def test_an_explicit_checkpoint_of_another_run_is_continued(tiny: Tiny, done: Path, tmp_path: Path) -> None:
+def test_an_explicit_checkpoint_of_another_run_is_continued(
+    tiny: Tiny, done: Path, tiny_run: RunDirectory, tmp_path: Path
+) -> None:
     options = ["experiment.name=second", f"resume={RunDirectory(done / 'tiny/seed-0').last}"]
     second = tiny.train(tmp_path, *options).directory
-    whole = history(tiny.train(tmp_path / "whole").directory)
-    assert history(second) == whole[1:]
+    assert history(second) == history(tiny_run)[1:]
 
 
 def test_a_run_that_was_moved_keeps_its_best_epoch(tiny: Tiny, done: Path, tmp_path: Path) -> None:
@@ -278,7 +269,7 @@ def test_a_run_that_was_moved_keeps_its_best_epoch(tiny: Tiny, done: Path, tmp_p
         }
     torch.save(content, run.last)
     before = {path: path.read_bytes() for path in run.checkpoints.glob("best_*")}
-    tiny.train(tmp_path / "moved", "trainer.epochs=5")
+    tiny.train(tmp_path / "moved", "trainer.epochs=3")
     assert {path: path.read_bytes() for path in run.checkpoints.glob("best_*")} == before
 
 

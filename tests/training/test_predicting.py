@@ -48,15 +48,15 @@ from dglcell.training.predicting import (
     WAYS,
     choose,
     ensemble_weight,
-    fit_baselines,
+    kept_baselines,
     mixed,
     predict_strains,
     same_covariates,
     score,
 )
 from dglcell.training.prepare import Prepared, prepare, prepare_run
-from dglcell.training.run import train, without_messages
-from tests.tiny import BARE, TINY, Tiny, history
+from dglcell.training.run import RunResult, train, without_messages
+from tests.tiny import BARE, TINY, Tiny
 
 STRAINS = [["b0008", "b2464"], ["b0727"]]
 
@@ -67,7 +67,13 @@ def row(model: str, pearson: float, *, is_baseline: bool = False) -> ResultRow:
 
 @pytest.fixture
 def run(tiny_run: RunDirectory, tmp_path: Path) -> RunDirectory:
-    return RunDirectory(Path(shutil.copytree(tiny_run.path, tmp_path / "run")))
+    return RunDirectory(Path(shutil.copytree(tiny_run.path, tmp_path / "tiny" / "seed-0")))
+
+
+@pytest.fixture(scope="module")
+def bare(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> RunResult:
+    """Return a run without baselines; for reading only."""
+    return tiny.train(tmp_path_factory.mktemp("bare"), "trainer.epochs=1")
 
 
 def let_predict(run: RunDirectory, by: str) -> dict[str, object]:
@@ -166,33 +172,30 @@ def test_the_first_line_and_a_column_say_what_predicts(
     assert {line["predicted_by"] for line in found} == {name}
 
 
-def test_baselines_are_fitted_once_a_run(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = tiny.config(tmp_path, "plot=false", "trainer.epochs=1")
-    directory = RunDirectory(config.run_directory)
-    first = dglcell.train(tiny.file, *tiny.overrides(tmp_path, "plot=false", "trainer.epochs=1"))
-    expected = first.predict(STRAINS)
-    assert directory.baselines.is_file()
-
+def test_baselines_are_fitted_once_a_run(
+    run: RunDirectory, tiny_run: RunDirectory, tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("fitted again")
 
     monkeypatch.setattr("dglcell.training.predicting.fit_families", refuse)
-    again = dglcell.train(tiny.file, *tiny.overrides(tmp_path, "plot=false", "trainer.epochs=1"))
-    np.testing.assert_array_equal(again.predict(STRAINS).predicted_fitness, expected.predicted_fitness)
-    assert len(dglcell.evaluate(directory.path)) == len(read_run(directory.path).rows)
+    again = dglcell.train(tiny.file, *tiny.overrides(tmp_path, "plot=false"))
+    assert again.directory == run.path
+    found, expected = (of.predict(STRAINS).predicted_fitness for of in (again, dglcell.load(tiny_run.path)))
+    np.testing.assert_array_equal(found, expected)
+    assert len(dglcell.evaluate(run.path)) == len(read_run(run.path).rows)
     with monkeypatch.context() as other, pytest.raises(AssertionError, match="fitted again"):
         other.setattr(Prepared, "hashes", {"split": "another"})
-        dglcell.train(tiny.file, *tiny.overrides(tmp_path, "plot=false", "trainer.epochs=1"))
+        dglcell.train(tiny.file, *tiny.overrides(tmp_path, "plot=false"))
 
 
-def test_what_a_run_does_not_have_is_refused(run: RunDirectory, tiny: Tiny, tmp_path: Path) -> None:
+def test_what_a_run_does_not_have_is_refused(run: RunDirectory, bare: RunResult) -> None:
     with pytest.raises(ConfigError, match=r"what shall predict.*\n.*\n.*network, baseline"):
         dglcell.load(run.path, predict_with="kernel ridge")
-    bare = tiny.train(tmp_path, "trainer.epochs=1").directory
-    assert dglcell.load(bare.path).predict(STRAINS).predicted_by[0] == "hetero_cell"
+    assert dglcell.load(bare.directory.path).predict(STRAINS).predicted_by[0] == "hetero_cell"
     for way in (BASELINE, ENSEMBLE):
         with pytest.raises(ConfigError, match=f"has no {way} for fitness\n  got:      no baselines were fitted"):
-            dglcell.load(bare.path, predict_with=way)
+            dglcell.load(bare.directory.path, predict_with=way)
     with pytest.raises(ConfigError, match="has no ensemble for fitness\n  got:      the run chose with another"):
         dglcell.load(
             run.path, checkpoint="last" if read_run(run.path).best_epoch == 1 else "best_pearson", predict_with=ENSEMBLE
@@ -209,8 +212,8 @@ def test_what_a_run_does_not_have_is_refused(run: RunDirectory, tiny: Tiny, tmp_
         dglcell.load(run.path)
 
 
-def test_baselines_see_the_training_part_and_nothing_else(prepared: Prepared) -> None:
-    rows = {(row.model, row.part): row for row in score(prepared, fit_baselines(prepared)).rows}
+def test_baselines_see_the_training_part_and_nothing_else(prepared: Prepared, tiny_run: RunDirectory) -> None:
+    rows = {(row.model, row.part): row for row in score(prepared, kept_baselines(tiny_run, prepared.cell)).rows}
     assert all(row.is_baseline for row in rows.values())
     dataset, parts = prepared.dataset, prepared.parts
     mean = float(dataset.labels[parts["train"]].double().mean())
@@ -304,10 +307,11 @@ def test_predictions_are_written_in_blocks_without_a_seam(
     assert rows == list(csv.DictReader((tmp_path / "whole.csv").open()))
 
 
-def test_baselines_alone_are_those_beside_a_run(tiny_run: RunDirectory, tiny: Tiny, tmp_path: Path) -> None:
-    prepared = prepare_run(load_trained(tiny_run).config, tiny_run, "tests")
+def test_baselines_alone_are_those_beside_a_run(
+    tiny_run: RunDirectory, prepared: Prepared, tiny: Tiny, tmp_path: Path
+) -> None:
     rows, baselines = evaluate_baselines(tiny.config(tmp_path / "runs"), command="dglcell baselines tiny.yaml")
-    assert rows == score(prepared, fit_baselines(prepared)).rows
+    assert rows == score(prepared, kept_baselines(tiny_run, prepared.cell)).rows
     written = json.loads((tmp_path / "runs/tiny/baselines.json").read_text())
     assert written["rows"] == rows_as_json(rows)
     assert written["command"] == "dglcell baselines tiny.yaml"
@@ -316,14 +320,16 @@ def test_baselines_alone_are_those_beside_a_run(tiny_run: RunDirectory, tiny: Ti
     assert list((tmp_path / "runs/tiny").iterdir()) == [tmp_path / "runs/tiny/baselines.json"]
 
 
-def test_a_report_without_picture_and_baselines_has_the_network_alone(tiny: Tiny, tmp_path: Path) -> None:
-    result = tiny.train(tmp_path, "trainer.epochs=1")
-    assert {row.model for row in result.rows} == {"hetero_cell"}
-    assert not result.directory.report.exists()
+def test_a_report_without_picture_and_baselines_has_the_network_alone(
+    bare: RunResult, tiny: Tiny, tmp_path: Path
+) -> None:
+    assert {row.model for row in bare.rows} == {"hetero_cell"}
+    assert not bare.directory.report.exists()
+    directory = RunDirectory(shutil.copytree(bare.directory.path, tmp_path / "run"))
     config = tiny.config(tmp_path, "trainer.epochs=1", "plot=false", "trainer.checkpoint=last")
-    again = report(config, result.directory, prepare_run(config, result.directory, "tests"))
+    again = report(config, directory, prepare_run(config, directory, "tests"))
     assert {row.model for row in again} > {"hetero_cell", "training mean"}
-    assert json.loads(result.directory.results.read_text())["checkpoint"] == "last.ckpt"
+    assert json.loads(directory.results.read_text())["checkpoint"] == "last.ckpt"
 
 
 def test_a_table_of_replicates_has_a_ceiling(tmp_path: Path) -> None:
@@ -356,13 +362,17 @@ def test_it_is_the_same_experiment_without_rounds_and_with_more_epochs(tiny: Tin
     assert (blocked.cell.lose_blocked, without_messages(blocked, 1).cell.lose_blocked) == (True, False)
 
 
-def test_its_rows_stand_among_the_baselines(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train_both = ["train", str(tiny.file), "--without-messages", "3", *tiny.overrides(tmp_path, *BARE)]
+def test_its_rows_stand_among_the_baselines(
+    tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_both = ["train", str(tiny.file), "--without-messages", "2", *tiny.overrides(tmp_path, *BARE)]
     assert main(train_both) == 0
     assert capsys.readouterr().out.count("\nwithout messages ") == 1, "of the test part"
     run = RunDirectory(tmp_path / "tiny" / "seed-0")
     assert main(["baselines", str(tiny.file), *tiny.overrides(tmp_path, *BARE)]) == 0
-    assert "without messages" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert not [name for name in ("without messages", "additive ridge", "boosted trees") if name not in said]
+    assert "left out" not in said
     ablation = tmp_path / "tiny-without-messages" / "seed-0"
     theirs = json.loads((ablation / "results.json").read_text())["rows"]
     for path in (run.results, tmp_path / "tiny" / "baselines.json"):
@@ -380,21 +390,11 @@ def test_its_rows_stand_among_the_baselines(tiny: Tiny, tmp_path: Path, capsys: 
     assert (ablation / "metrics.jsonl").read_bytes() == before
     assert [row["model"] for row in json.loads(run.results.read_text())["rows"]].count("without messages") == 2
     assert "without messages" in [row.model for row in evaluate_run(run.path)]
-
-
-def test_an_ablation_of_another_split_is_not_compared_with(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = tiny.config(tmp_path, *BARE)
-    ablation = tiny.train(tmp_path, "experiment.name=tiny-without-messages", "model.layers=0").directory
-    assert len(history(ablation)) == 2
-    sha256 = json.loads(ablation.environment.read_text())["hashes"]["split"]
-    assert len(ablation_rows(config.run_directory, sha256)) == 2
-    assert ablation_rows(config.run_directory, "0" * 64) == []
-    config.run_directory.mkdir(parents=True)
-    monkeypatch.chdir(config.run_directory)
-    assert len(ablation_rows(Path(), sha256)) == 2
-    assert ablation_rows(tmp_path / "other" / "seed-0", sha256) == []
+    # An ablation of another split is not compared with.
+    sha256 = json.loads(run.environment.read_text())["hashes"]["split"]
+    assert ablation_rows(run.path, "0" * 64) == ablation_rows(tmp_path / "other" / "seed-0", sha256) == []
+    monkeypatch.chdir(run.path)
+    assert len(ablation_rows(Path(), sha256)) == len(ablation_rows(run.path, sha256)) == 2
 
 
 TRAIN = ["train", "FILE", "--without-messages", "1"]

@@ -57,7 +57,7 @@ def two(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Tiny:
 
 
 def test_several_phenotypes_with_missing_labels_are_learnt_together(two: Tiny, tmp_path: Path) -> None:
-    result = two.train(tmp_path, "data.phenotypes=null", "trainer.epochs=10", "optimizer.lr=0.03", "baselines=true")
+    result = two.train(tmp_path, "data.phenotypes=null", "trainer.epochs=6", "optimizer.lr=0.05", "baselines=true")
     rows = history(result.directory)
     sizes = {name: rows[0][f"train/{name}/n"] + rows[0][f"validation/{name}/n"] for name in ("fitness", "other")}
     assert sizes["fitness"] == 270
@@ -156,7 +156,7 @@ def test_classes_are_learnt_as_probabilities(tiny: Tiny, tmp_path: Path) -> None
     fitness = Store(tiny.store).read().phenotypes["fitness"]
     binary = with_labels(tiny, tmp_path, grows=(fitness >= np.nanmedian(fitness)).astype(np.float32))
     options = ["data.phenotypes=[grows]", "loss=bce", "data.normalise=logistic", "model.combination=mean"]
-    result = binary.train(tmp_path, *options, "trainer.epochs=12", "optimizer.lr=0.02")
+    result = binary.train(tmp_path, *options, "trainer.epochs=6", "optimizer.lr=0.02")
     rows = history(result.directory)
     assert rows[0]["train/loss"] == pytest.approx(np.log(2), rel=0.1)
     assert rows[-1]["train/loss"] < 0.8 * rows[0]["train/loss"]
@@ -178,14 +178,12 @@ DANGO = "{name: dango, hidden: 8, heads: 2, zero_weights: {isoenzyme: 0.5}}"
 @pytest.mark.parametrize(
     "options",
     [
-        ["model.conv=sage", "model.combination=mean"],
+        ["model.conv=sage", "model.combination=mean", "model.strategy=edge_mask"],
         ["model.local_head=false", "model.combination=none", "model.pool=[gene,reaction,metabolite]"],
-        ["model.strategy=edge_mask"],
-        ["trainer.precision=64-true"],
+        ["trainer.precision=64-true", "split.kind=gene_disjoint"],
         ["trainer.precision=bf16", "model.layers=3"],
         ["trainer.precision=bf16", "model.layers=2", "model.strategy=difference", "model.conv=sage"],
         ["data.eval_batch_size=7", "model.layers=0"],
-        ["split.kind=gene_disjoint"],
         ["cell.derived=[isoenzyme]", f"model={DANGO}", "loss=dango"],
     ],
     ids=" ".join,
@@ -197,7 +195,7 @@ def test_other_models_and_precisions_train_and_predict(tiny: Tiny, tmp_path: Pat
 
 
 def test_the_best_checkpoints_are_the_best(tiny: Tiny, tmp_path: Path) -> None:
-    options = ["trainer.epochs=8", "optimizer.lr=0.1", "trainer.checkpoint=best_pearson"]
+    options = ["trainer.epochs=5", "optimizer.lr=0.1", "trainer.checkpoint=best_pearson"]
     directory = tiny.train(tmp_path, *options).directory
     rows = history(directory)
     best = {
@@ -205,7 +203,7 @@ def test_the_best_checkpoints_are_the_best(tiny: Tiny, tmp_path: Path) -> None:
     }
     assert best["best_loss"] == min(rows, key=lambda row: row["validation/loss"])["epoch"]
     assert best["best_pearson"] == max(rows, key=lambda row: row["validation/pearson"])["epoch"]
-    assert best["last"] == 7
+    assert best["last"] == 4
 
 
 def test_fixed_features_are_used_and_travel_with_the_checkpoint(tiny: Tiny, tmp_path: Path) -> None:
@@ -249,9 +247,9 @@ def screen(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Tiny:
 OPTIONS = (
     "data.phenotypes=[sick]",
     "trainer.checkpoint=best_average_precision",
-    "trainer.epochs=6",
+    "trainer.epochs=4",
     "split.subset.size=400",
-    "optimizer.lr=0.02",
+    "optimizer.lr=0.04",
 )
 
 

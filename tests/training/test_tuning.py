@@ -48,10 +48,10 @@ def test_the_best_trial_becomes_an_experiment(
 ) -> None:
     keys = tiny.overrides(tmp_path / "my runs", "epochs=1", "slurm.time=2:00:00")
     command = ["tune", str(tiny.file), *keys, "--space", str(space)]
-    assert main([*command, "--trials", "3"]) == 0
+    assert main([*command, "--trials", "2"]) == 0
     folder = tmp_path / "my runs" / "tiny-tuning"
     printed = capsys.readouterr().out
-    assert re.search(r"^trial-2: [\d.-]+ \(best [\d.-]+; 3 of 3 done\)  optimizer.lr=", printed, re.MULTILINE)
+    assert re.search(r"^trial-1: [\d.-]+ \(best [\d.-]+; 2 of 2 done\)  optimizer.lr=", printed, re.MULTILINE)
     assert f"Train with `dglcell train '{folder / 'best.yaml'}'`." in printed
     rows = table(folder)
     found = [float(row["validation"]) for row in rows]
@@ -67,15 +67,26 @@ def test_the_best_trial_becomes_an_experiment(
     assert replace(best, experiment=trial.experiment, plot=False, baselines=False) == trial
     assert (best.trainer.epochs, best.slurm.time) == (1, "2:00:00")
     # Trials that are finished count; more of them are other ones.
-    assert main([*command, "--trials", "3"]) == 0
+    assert main([*command, "--trials", "2"]) == 0
     assert "trial-" not in capsys.readouterr().out
-    assert main([*command, "--trials", "4"]) == 0
-    assert len({row["optimizer.lr"] for row in table(folder)}) == 4
+    assert main([*command, "--trials", "3"]) == 0
+    assert len({row["optimizer.lr"] for row in table(folder)}) == 3
+
+
+def test_values_that_were_trained_are_not_trained_again(
+    tiny: Tiny, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     space.write_text("model.hidden: [4, 8]\n")
-    again = ["tune", str(tiny.file), *tiny.overrides(tmp_path / "same", "trainer.epochs=1"), "--space", str(space)]
-    assert main([*again, "--trials", "3"]) == 0  # values that were trained are not trained again
-    same = tmp_path / "same" / "tiny-tuning"
-    assert len([*same.glob("trial-*")]) == len({row["model.hidden"] for row in table(same)}) < 3
+    trained: list[int] = []
+
+    def score(self: Search, number: int, values: dict[str, Any], *_: object) -> float:
+        trained.append(values["model.hidden"])
+        return 0.5
+
+    monkeypatch.setattr(Search, "_train", score)
+    made = search(tiny, space, tmp_path)
+    made.run(3, "tests")
+    assert len(trained) == len({*trained}) < len(table(made.folder)) == 3
 
 
 def test_a_trial_that_fails_is_left_out_unless_nothing_works(
