@@ -211,9 +211,9 @@ def test_a_cluster_s_settings_hold_where_an_experiment_says_nothing(
 
 def test_circles_are_refused(tmp_path: Path) -> None:
     write(tmp_path, "a.yaml", "extends: b.yaml\n")
-    path = write(tmp_path, "b.yaml", "extends: a.yaml\n")
-    message = refusal(path)
-    assert re.match(r"configurations extend each other in a circle\n.*b\.yaml → .*a\.yaml → ", message)
+    for name, other, circle in (("b", "a", r"b\.yaml → .*a\.yaml → "), ("c", "c", r"c\.yaml → .*c\.yaml")):
+        path = write(tmp_path, f"{name}.yaml", f"extends: {other}.yaml\n")
+        assert re.match(rf"configurations extend each other in a circle\n.*{circle}", refusal(path))
 
 
 @pytest.mark.parametrize(

@@ -140,8 +140,17 @@ def test_the_command_prints_a_few_strains_in_full_and_more_as_a_list(
     assert main(["explain", run, str(table), "-o", str(output)]) == 0
     assert "4 strains explained in" in capsys.readouterr().out
     written_rows = pd.read_csv(output, keep_default_na=False)
+    assert (written_rows.kind.iloc[0], {*written_rows.kind} <= {"subset", *KINDS}) == ("subset", True)
     subsets = written_rows[written_rows["kind"] == "subset"]
     assert subsets["name"].tolist()[:4] == ["", "b0008", "", "b0720"]
+    whole = subsets[subsets["size"] == subsets.groupby("strain")["size"].transform("max")]
+    terms = written_rows[written_rows.kind == "term"].groupby("strain").change.sum()
+    np.testing.assert_allclose(terms, whole.change, atol=2e-6)
+    assert main(["explain", run, "b0114 b0115 b0116"]) == 0
+    lines = capsys.readouterr().out.rstrip().splitlines()
+    assert len(lines) <= 25
+    assert any(line.startswith("  relations: ") for line in lines)
+    assert max(map(len, lines)) <= WIDTH
 
 
 def test_every_kind_sums_to_the_predicted_change(predictor: Predictor) -> None:
@@ -183,24 +192,6 @@ def test_a_lost_reaction_is_shared_by_the_genes_that_take_it() -> None:
     found = by_gene(sources, Strains.from_indices(cell.genes.names, [[first, second]]), cell)
     names = [called(cell.genes, cell.genes.names[gene]) for gene in (first, second)]
     assert found.groupby("name").change.sum().to_dict() == {names[0]: 0.75, names[1]: 0.5, TOGETHER: 10.0}
-
-
-def test_the_command_writes_text_and_a_table(
-    tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run, output = str(tiny_run.path), tmp_path / "out.csv"
-    assert main(["explain", run, "b0114 b0115 b0116"]) == 0
-    said = capsys.readouterr().out.rstrip().splitlines()
-    assert len(said) <= 25
-    assert any(line.startswith("  relations: ") for line in said)
-    assert max(map(len, said)) <= WIDTH
-    assert main(["explain", run, "b0114 b0115 b0116", "b0720", "-o", str(output)]) == 0
-    table = pd.read_csv(output)
-    assert table.kind.iloc[0] == "subset"
-    assert set(table.kind) <= {"subset", *KINDS}
-    whole = table[(table.kind == "subset") & (table["size"] == table.groupby("strain")["size"].transform("max"))]
-    terms = table[table.kind == "term"].groupby("strain").change.sum()
-    np.testing.assert_allclose(terms, whole.change, atol=2e-6)
 
 
 def test_without_differences_the_subsets_are_shown_and_the_reason(

@@ -30,14 +30,10 @@ VALIDATE = ("config", "validate", EXPERIMENT)
 RUN, LONG, LOOP, FILE = "RUN", "x" * 300, "loop", "file.txt"
 
 CONFIGURATIONS: dict[str, tuple[str | bytes, str]] = {
-    "empty": (b"", "`cell`"),
     "an escape": ("cell: {model: 'text\x1b[31mbook'}\n", EXPERIMENT),
     "not utf-8": (b"cell: {model: \xff\xfe}\n", EXPERIMENT),
-    "open": ("cell: [\n", EXPERIMENT),
-    "same key twice": ("seed: 1\nseed: 2\n", "seed"),
     "python object": ("cell: !!python/object/apply:os.system ['touch x']\n", EXPERIMENT),
     "a variable that is not set": ("experiment: {name: '${oc.env:DGLCELL_NOT_SET}'}\n", "experiment.name"),
-    "extends itself": (f"extends: {EXPERIMENT}\n", "circle"),
     "a section that is a number": (MINIMAL + "trainer: 3\n", "`trainer`"),
 }
 
@@ -143,9 +139,6 @@ VERBS = [("evaluate", "@"), ("predict", "@", FILE), ("report", "@"), ("data", "s
 PLACES = [("nowhere", "nowhere"), (LONG, "xxx"), (LOOP, LOOP), (f"{FILE}/a", FILE), (FILE, FILE)]
 
 COMMANDS: list[tuple[tuple[str, ...], str]] = [
-    (("fly",), "fly"),
-    (("train", EXPERIMENT, "--fly"), "--fly"),
-    (("job", "render", EXPERIMENT, "--seeds", "3-1"), "--seeds"),
     (("job", "render", EXPERIMENT, "--seeds", "0-99999999999999"), "--seeds"),
     (("job", "render", "a\nb.yaml"), "control character"),
     (("train", EXPERIMENT, "paths.runs=/proc"), "/proc"),

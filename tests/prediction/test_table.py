@@ -17,18 +17,8 @@ from dglcell.graph.vocabulary import Vocabulary
 from dglcell.prediction.columns import GenotypeColumns
 from dglcell.prediction.predict import batches
 from dglcell.prediction.table import prediction_columns, write_table
-from dglcell.runs import RunDirectory
 from dglcell.training.checkpoint import Trained
 from tests.prediction.conftest import Predict, rows_of
-
-
-def test_predictions_are_those_of_the_evaluation(predict: Predict, tiny_run: RunDirectory) -> None:
-    evaluated = rows_of(str(tiny_run.predictions("test")))
-    cells = [[*row["genes"].split(";"), "", ""][:3] for row in evaluated]
-    found = predict.table("\n".join(["gene_1,gene_2,gene_3", *map(",".join, cells)]), "--batch-size", "7")
-    assert len(found) == 30
-    values = [[float(row["predicted_fitness"]) for row in rows] for rows in (found, evaluated)]
-    np.testing.assert_allclose(*values, rtol=2e-5)
 
 
 def test_seeds_of_a_folder_have_a_column_of_their_spread(predict: Predict, tmp_path: Path) -> None:

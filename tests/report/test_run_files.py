@@ -21,6 +21,7 @@ def test_the_files_of_a_run_are_read(tiny_run: RunDirectory) -> None:
     name = files.results["predicts"]["fitness"]["name"]
     row = next(row for row in files.rows if (row.model, row.part) == (name, "test"))
     assert np.square(p.predicted - p.measured).mean() == pytest.approx(row.metrics["mse"], rel=1e-4)
+    assert {row.model for row in files.rows if row.part == "test"} >= {"hetero_cell", "training mean", "additive ridge"}
     assert files.best_epoch == json.loads(tiny_run.results.read_text())["epoch"] + 1
     assert "240 train, 30 validation, 30 test (random split) · cell: 137 genes, " in files.lines[0]
     assert files.lines[1].endswith(" s on cpu")
