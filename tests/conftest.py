@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
+import shutil
 import signal
 from collections.abc import Generator
 from pathlib import Path
@@ -91,8 +92,18 @@ def tiny_run(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> RunDirecto
 
 
 @pytest.fixture(scope="session")
-def drawn_run(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """Return the same with its report and pictures, which take five times as long; for reading only."""
+def drawn_run(tiny: Tiny, tiny_run: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """Return the same with its report and pictures; for reading only."""
     from dglcell.training.run import train
 
-    return train(tiny.config(tmp_path_factory.mktemp("drawn"))).directory
+    folder = tmp_path_factory.mktemp("drawn")
+    shutil.copytree(tiny_run.path, folder / "tiny" / "seed-0")
+    return train(tiny.config(folder)).directory
+
+
+@pytest.fixture
+def run(tiny_run: RunDirectory, tmp_path: Path) -> RunDirectory:
+    """Return a copy of the tiny run, which a test may change."""
+    from dglcell.runs import RunDirectory
+
+    return RunDirectory(Path(shutil.copytree(tiny_run.path, tmp_path / "tiny" / "seed-0")))

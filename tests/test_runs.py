@@ -98,10 +98,8 @@ def test_git_state_is_that_of_a_repository_that_keeps_the_folder(tmp_path: Path)
 
 @pytest.mark.parametrize("name", ["checkpoints", "metrics.jsonl"])
 def test_nothing_is_written_through_a_link_in_a_run(
-    name: str, tiny: Tiny, tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, tiny: Tiny, run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = RunDirectory(tmp_path / "tiny" / "seed-0")
-    shutil.copytree(tiny_run.path, run.path)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     if (run.path / name).exists():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -256,15 +255,13 @@ def test_an_interrupt_before_anything_runs_is_no_traceback(tmp_path: Path) -> No
 
 
 def test_escape_codes_of_a_stranger_s_results_are_written_out(
-    tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = RunDirectory(tmp_path / "runs" / "tiny" / "seed-0")
-    shutil.copytree(tiny_run.path, run.path)
     results = json.loads(run.results.read_text())
     for row in results["rows"]:
         row["model"] = "\x1b]0;owned\x07" + row["model"]
     run.results.write_text(json.dumps(results))
-    assert main(["runs", str(tmp_path / "runs")]) == 0
+    assert main(["runs", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "\x1b" not in said
     assert "\\x1b]0;owned" in said

@@ -403,7 +403,7 @@ def test_a_file_that_is_interrupted_is_not_there(trained: Trained, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_parts_that_do_not_fit_together_are_refused(tiny_run: RunDirectory, trained: Trained, tmp_path: Path) -> None:
+def test_parts_that_do_not_fit_together_are_refused(run: RunDirectory, trained: Trained, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "thesis.tex").write_text("years of work")
@@ -412,7 +412,6 @@ def test_parts_that_do_not_fit_together_are_refused(tiny_run: RunDirectory, trai
     assert os.listdir(out) == ["thesis.tex"]
     (out / "thesis.tex").unlink()
     parts_of(trained, out, stop_after=3)
-    run = RunDirectory(shutil.copytree(tiny_run.path, tmp_path / "run"))
     with open(run.checkpoint("best_loss"), "ab") as file:
         file.write(b"\0")
     other = Design.of(range(1, 10), 2)

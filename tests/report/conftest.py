@@ -36,8 +36,3 @@ def make_run(tiny_run: RunDirectory, tmp_path: Path) -> MakeRun:
         return run
 
     return make
-
-
-@pytest.fixture
-def run(tiny_run: RunDirectory, tmp_path: Path) -> RunDirectory:
-    return RunDirectory(Path(shutil.copytree(tiny_run.path, tmp_path / "run")))

@@ -65,11 +65,6 @@ def row(model: str, pearson: float, *, is_baseline: bool = False) -> ResultRow:
     return ResultRow(model, "validation", "fitness", {"pearson": pearson, "n": 30}, is_baseline)
 
 
-@pytest.fixture
-def run(tiny_run: RunDirectory, tmp_path: Path) -> RunDirectory:
-    return RunDirectory(Path(shutil.copytree(tiny_run.path, tmp_path / "tiny" / "seed-0")))
-
-
 @pytest.fixture(scope="module")
 def bare(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     """Return a run without baselines; for reading only."""
