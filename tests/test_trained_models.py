@@ -28,9 +28,9 @@ from dglcell.runs import RunDirectory
 from dglcell.trained_models import PACKAGED, find_run, list_models, read_card
 from dglcell.training.prepare import open_store
 from dglcell.uncertainty import interval_columns
+from tests.prediction.test_export import ABOUT
 
 NAMES = sorted(path.parent.name for path in PACKAGED.glob("*/card.json"))
-ABOUT = {"organism": "E. coli", "licence": "MIT", "limits": ["It is tiny."], "description": "Growth."}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -62,10 +62,15 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
+@pytest.fixture(scope="module")
+def exported(tiny_run: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export(tiny_run.path, tmp_path_factory.mktemp("exported") / "tiny", ABOUT)
+
+
 @pytest.fixture
-def shelf(tiny_run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def shelf(exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working folder, with the model `tiny` alone."""
-    export(tiny_run.path, tmp_path / "shelf" / "tiny", ABOUT)
+    shutil.copytree(exported, tmp_path / "shelf" / "tiny")
     monkeypatch.chdir(tmp_path / "shelf")
     return tmp_path / "shelf"
 

@@ -43,9 +43,10 @@ def test_every_shape_of_data_is_drawn_without_a_warning(name: str) -> None:
 
 def test_a_row_for_each_of_at_most_three_phenotypes_and_the_same_bytes_again() -> None:
     runs = [run_of({f"y{i}": predictions(20) for i in range(count)}) for count in (1, 5)]
-    heights = [png_size(overview(run))[1] for run in runs]
-    assert heights[1] - heights[0] == pytest.approx(960 + 26, abs=3)  # two rows, and a line that says what is not shown
-    assert overview(runs[0]) == overview(runs[0])
+    pictures = [overview(run) for run in runs]
+    first, second = (png_size(picture)[1] for picture in pictures)
+    assert second - first == pytest.approx(960 + 26, abs=3)  # two rows, and a line that says what is not shown
+    assert overview(runs[0]) == pictures[0]
 
 
 def test_the_model_stands_beside_baselines_the_best_on_top() -> None:
