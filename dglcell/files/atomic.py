@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dglcell.errors import ConfigError, DataError, import_optional
-from dglcell.files.owner import Lease, abandoned, held, partial_of, refuse_if_taken_over
+from dglcell.files import abandoned, partial_of
+from dglcell.files.owner import Lease, held, refuse_if_taken_over
 
 if TYPE_CHECKING:
     import numpy as np
@@ -123,10 +124,10 @@ def clear_abandoned(target: Path, *, alone: bool = False) -> None:
                 os.rename(old, target)
     for path in left:
         shutil.rmtree(path, ignore_errors=True)
-    if any(target.parent.glob(f"*{glob.escape(target.name)}.owner.json*")):  # also the lock and a partial file of it
+    if any(target.parent.glob(f"*{glob.escape(target.name)}.owner.json*")):  # also the lock and the next one
         lease = _lease_of(target)
         with suppress(OSError):  # of a folder that may only be read
-            if lease.acquire() is None:
+            if lease.acquire():
                 lease.release()
 
 

@@ -22,8 +22,9 @@ from torch import Tensor
 from dglcell.data.datamodule import StrainDataModule
 from dglcell.data.strains import Strains
 from dglcell.errors import CheckpointError, DglcellError, StoppedError, listing
+from dglcell.files import signals_blocked
 from dglcell.files.atomic import atomic_file
-from dglcell.files.owner import refuse_if_taken_over, signals_blocked
+from dglcell.files.owner import refuse_if_taken_over
 from dglcell.runs import RunDirectory
 from dglcell.training.checkpoint import read_checkpoint
 from dglcell.training.signals import PARENT, SIGNALS, StopSignals
@@ -129,13 +130,8 @@ def launched(trainer: pl.Trainer) -> Iterator[None]:
     if isinstance(environment, ClusterEnvironment) and not environment.creates_processes_externally:
         os.environ[PARENT] = str(os.getpid())
         launcher: Any = trainer.strategy.launcher
-        start = launcher._call_children_scripts
-
-        def start_blocked() -> None:  # Ctrl-C reaches all processes, and a new one would fail during its imports
-            with signals_blocked(SIGNALS):
-                start()
-
-        launcher._call_children_scripts = start_blocked
+        # Ctrl-C reaches all processes, and a new one would fail during its imports.
+        launcher._call_children_scripts = signals_blocked(SIGNALS)(launcher._call_children_scripts)
     try:
         yield
     except RuntimeError as error:

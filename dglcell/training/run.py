@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,8 +19,9 @@ from pytorch_lightning.loggers import Logger
 from dglcell.config.experiment import Config, TrainerConfig
 from dglcell.data.split import Split
 from dglcell.errors import ConfigError, OwnerError, count
+from dglcell.files import lives
 from dglcell.files.atomic import atomic_file, write_json
-from dglcell.files.owner import Lease, current_holder, held, lives
+from dglcell.files.owner import Lease, current_holder, held
 from dglcell.graph.cell import save_cell
 from dglcell.kernels.spmm import check_kernel
 from dglcell.machine import check_device, device_of, number_of, set_threads
@@ -107,18 +108,17 @@ def train(
         return RunResult(directory, rows)
 
 
-def follow_owner(directory: RunDirectory, timeout: float, sleep: Callable[[float], None] = time.sleep) -> None:
+def follow_owner(directory: RunDirectory, timeout: float) -> None:
     """Wait, in a process other than the first, while processes that were started earlier still write the run.
 
     Otherwise its checkpoint would be read too early. The first process may own the run already, or be about to.
     """
-    waited = 0.0
+    until = time.monotonic() + timeout
     while PARENT not in os.environ and (holder := current_holder(directory.owner, foreign=True)):
-        if waited >= timeout:
+        if time.monotonic() >= until:
             what = f"the run in '{directory.path}' is written by processes that were started before"
             raise OwnerError(what, got=holder, do="wait until they have ended, or stop them")
-        sleep(POLL_SECONDS)
-        waited += POLL_SECONDS
+        time.sleep(POLL_SECONDS)
 
 
 def settle_checkpoint(config: Config, prepared: Prepared) -> Config:

@@ -24,7 +24,6 @@ from dglcell.runs import EpochLog, RunDirectory
 from dglcell.training.checkpoint import load_trained, read_checkpoint
 from dglcell.training.fit import make_data
 from dglcell.training.prepare import prepare
-from tests.files.test_owner import run_out
 from tests.forked import Forked
 from tests.integration.processes import DDP, PATIENCE, ended, other_ranks, start, state, wait_until
 from tests.integration.test_run import assert_same_end
@@ -182,17 +181,22 @@ def numbers(run: RunDirectory) -> list[int]:
     return [row["epoch"] for row in EpochLog(run.metrics, 0).read()]
 
 
-def test_a_second_start_is_refused_and_one_whose_lease_has_run_out_stops(
+def test_a_second_start_is_refused_and_a_run_whose_lease_was_removed_stops(
     tiny: Tiny, tmp_path: Path, running: tuple[Forked, RunDirectory], capsys: pytest.CaptureFixture[str]
 ) -> None:
     process, run = running
-    assert train(tiny, tmp_path, *ENDLESS) == 2
-    said = capsys.readouterr().err
-    assert f"error: another process is writing '{run.path}'\n  got:      process {process.pid} on " in said
-    assert process.poll() is None
-    process.send_signal(signal.SIGSTOP)
-    wait_until(lambda: state(process.pid) == "T", process)
-    run_out(run.owner)
+    for paused in (False, True):
+        if paused:
+            process.send_signal(signal.SIGSTOP)
+            wait_until(lambda: state(process.pid) == "T", process)
+        assert train(tiny, tmp_path, *ENDLESS) == 2
+        said = capsys.readouterr().err
+        assert f"error: another process is writing '{run.path}'\n  got:      process {process.pid} on " in said
+        assert process.poll() is None
+    lock = run.path / ".owner.json.lock"
+    assert f"if its machine is lost, remove '{run.owner}' and '{lock}'" in said
+    for path in (run.owner, lock):
+        path.unlink()
     epochs = len(numbers(run)) + 2
     assert train(tiny, tmp_path, *ENDLESS, f"trainer.epochs={epochs}") == 0
     last, record = run.last.read_bytes(), run.metrics.read_bytes()

@@ -17,6 +17,7 @@ import pytest
 
 from dglcell.errors import DataError
 from dglcell.files import atomic as files
+from dglcell.files import mark_of
 from dglcell.files.atomic import (
     atomic_directory,
     atomic_file,
@@ -26,7 +27,6 @@ from dglcell.files.atomic import (
     shortest,
     write_json,
 )
-from dglcell.files.owner import mark_of
 
 
 def test_numbers_are_their_shortest_texts_and_missing_ones_empty() -> None:

@@ -20,7 +20,7 @@ from tests.integration.processes import catches, ended
 from tests.integration.test_run import assert_same_end
 from tests.slurm.cluster import LoopbackCluster
 from tests.slurm.test_jobs import SMALL, TWO_NODES, call, environment, log, submitted
-from tests.tiny import BARE, Tiny
+from tests.tiny import BARE, Tiny, history
 
 __all__ = ["environment"]
 
@@ -99,40 +99,39 @@ def paused(process: int) -> Iterator[None]:
             os.kill(process, signal.SIGCONT)
 
 
-LEASE = 8.0
-
 PROGRAM = f"""\
 #!{sys.executable}
-import json, os, sys, time
+import sys
+from dglcell.cli import main
 from dglcell.files import owner
-from dglcell.runs import EpochLog
 
-owner.LEASE_SECONDS = {LEASE}
-owner.RENEW_SECONDS = 1.0
+owner.RESTART_SECONDS = {{seconds}}
+sys.exit(main())
 """
-"""`dglcell`, whose leases run out soon."""
+"""`dglcell`, whose jobs wait for their earlier process for another time."""
 
 
-def install(folder: Path, more: str = "") -> None:
-    end = "from dglcell.cli import main\nsys.exit(main())\n"
-    (folder / "bin" / "dglcell").write_text(f"{PROGRAM}{more}\n{end}")
-
-
+@pytest.mark.parametrize("lost", [True, False], ids=["lost with its processes", "cut off"])
 def test_a_job_whose_node_fails_is_trained_by_one_process(
-    tiny: Tiny, tmp_path: Path, cluster: LoopbackCluster, environment: dict[str, str]
+    tiny: Tiny, tmp_path: Path, cluster: LoopbackCluster, environment: dict[str, str], lost: bool
 ) -> None:
-    install(tmp_path)
+    (tmp_path / "bin" / "dglcell").write_text(PROGRAM.format(seconds=180.0 if lost else 1.0))
     run = RunDirectory(tmp_path / "runs" / "tiny" / "seed-0")
     job = started(tiny, tmp_path, cluster, environment, *ONE_NODE)
     (first,) = tasks(tmp_path / "runs")
-    with cluster.lost(cluster.show(job)["NodeList"]):
-        with paused(first):
-            before = run.last.stat().st_mtime_ns
-            while run.last.stat().st_mtime_ns == before:  # until the second process has trained an epoch
-                assert cluster.state(job) in UNDER_WAY, log(tmp_path)
-                time.sleep(0.1)
-        check_end(job, first, run, cluster)
-    assert_same_end(tiny.train(tmp_path / "whole", *ONE_NODE).directory, run)
+    with cluster.lost(cluster.show(job)["NodeList"]), paused(first):
+        while "waiting for" not in log(tmp_path):
+            assert cluster.state(job) in UNDER_WAY, log(tmp_path)
+            time.sleep(0.1)
+        if lost:
+            os.kill(first, signal.SIGKILL)
+        assert cluster.wait(job, "COMPLETED", "FAILED", "CANCELLED") == ("COMPLETED" if lost else "FAILED")
+        assert cluster.show(job)["Restarts"] == "1"
+        assert (f"another process is writing '{run.path}'" in log(tmp_path)) != lost
+    if lost:
+        assert_same_end(tiny.train(tmp_path / "whole", *ONE_NODE).directory, run)
+        assert [row["epoch"] for row in history(run)] == list(range(12))
+    assert ended(first, 300), "the process on the lost node goes on"
 
 
 def started(tiny: Tiny, folder: Path, cluster: LoopbackCluster, environment: dict[str, str], *options: str) -> str:
@@ -142,12 +141,3 @@ def started(tiny: Tiny, folder: Path, cluster: LoopbackCluster, environment: dic
         assert cluster.state(job) in UNDER_WAY, log(folder)
         time.sleep(0.1)
     return job
-
-
-def check_end(job: str, first: int, run: RunDirectory, cluster: LoopbackCluster, epochs: int = 12) -> None:
-    """The job succeeds, its first process ends, and every epoch is in the record once."""
-    assert cluster.wait(job, "COMPLETED", "FAILED", "CANCELLED") == "COMPLETED", log(run.path.parents[2])
-    assert ended(first, 300), "the process on the lost node goes on"
-    assert cluster.show(job)["Restarts"] == "1"
-    rows = [json.loads(row)["epoch"] for row in run.metrics.read_text().splitlines()]
-    assert rows == list(range(epochs))

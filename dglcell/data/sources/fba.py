@@ -20,7 +20,7 @@ from loky import BrokenProcessPool, ProcessPoolExecutor, cpu_count
 from numpy.typing import ArrayLike, NDArray
 
 from dglcell.errors import DataError
-from dglcell.files.owner import signals_blocked
+from dglcell.files import signals_blocked
 
 if TYPE_CHECKING:
     from cobra import Model
