@@ -223,8 +223,6 @@ BARRED = re.compile(
 
 BAR = "__DGLCELL_BAR__"
 
-_ALWAYS = ast.Constant(True)
-
 
 def is_no_gene(name: str) -> bool:
     """Return whether a name in gene rules stands for no gene, as ``s0001`` and ``SPONT`` do."""
@@ -242,14 +240,15 @@ def whole_rules() -> Iterator[None]:
     read = GPR.from_string
 
     def read_whole(cls: type[GPR], text: object) -> GPR:
-        written = str(text or "").replace("()", "").strip()
+        rule, written = GPR(), str(text or "").replace("()", "").strip()
         try:
-            rule = read(BARRED.sub(lambda name: name[0].replace("|", BAR), written))
-            if rule.body is not None:
-                rule.body = _joined(rule.body, frozenset())
-                rule.update_genes()
-        except (TypeError, RecursionError, MemoryError) as error:
-            rule, written = GPR(), written if isinstance(error, TypeError) else f"{written} (nested too deep)"
+            body = read(BARRED.sub(lambda name: name[0].replace("|", BAR), written)).body
+            rule.body = body and _joined(body, frozenset())
+            rule.update_genes()
+        except TypeError:
+            pass
+        except (RecursionError, MemoryError):
+            written = f"{written} (nested too deep)"
         if rule.body is None and written:
             rule.fault = written
         return rule
@@ -272,12 +271,10 @@ def mend_rules(model: Model, where: str, *, keep: bool = False) -> list[str]:
         raise GraphError(what, got=listing(faults, limit=3), expected=expected, do=do)
     found = [] if keep else sorted(gene.id for gene in model.genes if is_no_gene(gene.id))
     for reaction in (one for one in model.reactions if one.gpr.body is not None):
-        joined = _joined(reaction.gpr.body, frozenset(found))
-        if joined is _ALWAYS or ast.dump(joined) != ast.dump(reaction.gpr.body):
-            rule = type(reaction.gpr)()
-            rule.body = None if joined is _ALWAYS else joined
-            rule.update_genes()
-            reaction.gpr = rule
+        rule = type(reaction.gpr)()
+        rule.body = _joined(reaction.gpr.body, frozenset(found))
+        rule.update_genes()
+        reaction.gpr = rule
     for name in found:
         model.genes.remove(name)
     if torn := [gene.id for gene in model.genes if "|" in gene.id and not gene.reactions]:
@@ -287,23 +284,18 @@ def mend_rules(model: Model, where: str, *, keep: bool = False) -> list[str]:
     return found
 
 
-def _joined(node: ast.expr, no_genes: frozenset[str]) -> ast.expr:
-    """Return a rule without operators inside equal ones; `_ALWAYS` where it holds whatever genes are deleted."""
+def _joined(node: ast.expr, no_genes: frozenset[str]) -> ast.expr | None:
+    """Return a rule without operators inside equal ones; None where it holds whatever genes are deleted."""
     if isinstance(node, ast.Name):
-        return _ALWAYS if node.id in no_genes else ast.Name(node.id.replace(BAR, "|"), ast.Load())
+        return None if node.id in no_genes else ast.Name(node.id.replace(BAR, "|"), ast.Load())
     if not isinstance(node, ast.BoolOp):
         raise TypeError(f"no rule of genes: {ast.dump(node)}")
-    operands: list[ast.expr] = []
-    for operand in (_joined(one, no_genes) for one in node.values):
-        if isinstance(operand, ast.BoolOp) and type(operand.op) is type(node.op):
-            operands += operand.values
-        else:
-            operands.append(operand)
-    if isinstance(node.op, ast.And):
-        operands = [operand for operand in operands if operand is not _ALWAYS] or [_ALWAYS]
-    elif _ALWAYS in operands:
-        return _ALWAYS
-    return operands[0] if len(operands) == 1 else ast.BoolOp(node.op, operands)
+    parts, operands = [_joined(one, no_genes) for one in node.values], list[ast.expr]()
+    if isinstance(node.op, ast.Or) and None in parts:
+        return None
+    for part in filter(None, parts):
+        operands += part.values if isinstance(part, ast.BoolOp) and type(part.op) is type(node.op) else [part]
+    return ast.BoolOp(node.op, operands) if len(operands) > 1 else next(iter(operands), None)
 
 
 # Names that metabolic models and the catalogue have for genes.
