@@ -146,18 +146,14 @@ class Metabolism:
 @functools.lru_cache(maxsize=4)
 def _read(name_or_path: str, raw: str | None, media: str, sha256: str) -> Metabolism:
     """Parse a model; ``media`` is JSON, and ``sha256`` stands for the content of the file."""
-    model = read_model(name_or_path, raw)
-    if media == "{}":
+    model, changes = read_model(name_or_path, raw), json.loads(media)
+    if not changes:
         return Metabolism.from_model(model, name=name_or_path)
-    known = Media.of(model, json.loads(media), "cell.media")
-    known.open(model)
+    uptakes = media_uptakes(model, changes, "cell.media")
+    for exchange in {exchange for of in uptakes.values() for exchange in of}:
+        model.reactions.get_by_id(exchange).lower_bound = -max(of[exchange] for of in uptakes.values())
     made = Metabolism.from_model(model, name=name_or_path)
-    uptake = [node for node in made.reactions.names if node.endswith("-")]
-    activities = {
-        name: {node: of[model_reaction(node)] for node in uptake if model_reaction(node) in of}
-        for name, of in known.activities().items()
-    }
-    return replace(made, media=activities)
+    return replace(made, media=_activities(uptakes, made.reactions))
 
 
 def model_reaction(node: str) -> str:
@@ -210,55 +206,32 @@ Exchange reactions that a medium does not name are as in the model's own medium,
 """
 
 
-@dataclass(frozen=True)
-class Media:
-    """Hold what a metabolic model may take up in each of M media."""
+Uptakes = dict[str, dict[str, float]]
+"""Medium → exchange reaction, as the model lists them → largest uptake, in mmol/gDW/h; infinite without a bound."""
 
-    names: tuple[str, ...]  #: M media, in the order of the configuration
-    exchanges: tuple[str, ...]  #: E exchange reactions, in the order of the model
-    uptakes: NDArray[np.float64]  #: [M, E] largest uptakes, in mmol/gDW/h; infinite where the model has no bound
 
-    @classmethod
-    def of(cls, model: Model, changes: Mapping[str, Mapping[str, float]], key: str) -> Media:
-        """Read media, as the configuration has them at ``key`` (`MediaChanges`), for any cobra model.
+def media_uptakes(model: Model, changes: Mapping[str, Mapping[str, float]], key: str) -> Uptakes:
+    """Return what any cobra model may take up in media, as the configuration has them at ``key`` (`MediaChanges`).
 
-        An exchange reaction is one that cobra finds to be, and that the model writes as secretion, so that uptake is a
-        negative flux.
-        """
-        check_media(key, changes)
-        exchanges = _exchanges(model)
-        own = {exchange.id: max(0.0, -exchange.lower_bound) for exchange in exchanges}
-        for name, uptakes in changes.items():
-            if stray := next((exchange for exchange in uptakes if exchange not in own), None):
-                what = f"`{key}.{name}` names no exchange reaction of {model.id or 'the model'}"
-                raise ConfigError(what, got=stray, expected=f"among {listing(own)}", do=did_you_mean(stray, own))
-            if not any({**own, **uptakes}.values()):
-                raise ConfigError(f"`{key}.{name}` closes every exchange reaction", expected="an uptake above 0")
-            for exchange in exchanges:
-                if exchange.upper_bound < -{**own, **uptakes}[exchange.id]:
-                    what, least = f"`{key}.{name}.{exchange.id}`: the model forces more uptake", -exchange.upper_bound
-                    do = f"raise the uptake, or set the upper bound of {exchange.id} to 0 or more in the model file"
-                    raise ConfigError(what, got=f"{uptakes[exchange.id]:g}", expected=f"at least {least:g}", do=do)
-        rows = [list({**own, **uptakes}.values()) for uptakes in changes.values()]
-        return cls(tuple(changes), tuple(own), np.array(rows, dtype=np.float64).reshape(-1, len(own)))
-
-    def open(self, model: Model) -> None:
-        """Let the model take up as much of everything as it may in any of the media."""
-        for exchange, largest in zip(self.exchanges, self.uptakes.max(axis=0).tolist(), strict=True):
-            model.reactions.get_by_id(exchange).lower_bound = -largest
-
-    def activities(self) -> dict[str, dict[str, float]]:
-        """Return medium → exchange reaction → its uptake as a share of the largest one in any of the media.
-
-        Exchange reactions that are the same in all media are left out, and so are those without uptake.
-        """
-        uptakes = np.minimum(self.uptakes, 1000.0)  # cobra writes this where a model has no bound
-        largest = uptakes.max(axis=0)
-        varied = np.flatnonzero((uptakes != largest).any(axis=0))
-        return {
-            name: {self.exchanges[i]: float(row[i] / largest[i]) for i in varied}
-            for name, row in zip(self.names, uptakes, strict=True)
-        }
+    An exchange reaction is one that cobra finds to be, and that the model writes as secretion, so that uptake is a
+    negative flux.
+    """
+    check_media(key, changes)
+    exchanges = _exchanges(model)
+    own = {exchange.id: max(0.0, -exchange.lower_bound) for exchange in exchanges}
+    media = {name: {**own, **uptakes} for name, uptakes in changes.items()}
+    for name, uptakes in media.items():
+        if stray := next((exchange for exchange in uptakes if exchange not in own), None):
+            what = f"`{key}.{name}` names no exchange reaction of {model.id or 'the model'}"
+            raise ConfigError(what, got=stray, expected=f"among {listing(own)}", do=did_you_mean(stray, own))
+        if not any(uptakes.values()):
+            raise ConfigError(f"`{key}.{name}` closes every exchange reaction", expected="an uptake above 0")
+        for exchange in exchanges:
+            if (uptake := uptakes[exchange.id]) < (least := -exchange.upper_bound):
+                what = f"`{key}.{name}.{exchange.id}`: the model forces more uptake"
+                do = f"raise the uptake, or set the upper bound of {exchange.id} to 0 or more in the model file"
+                raise ConfigError(what, got=f"{uptake:g}", expected=f"at least {least:g}", do=do)
+    return media
 
 
 def _exchanges(model: Model) -> list[Reaction]:
@@ -270,6 +243,24 @@ def _exchanges(model: Model) -> list[Reaction]:
         what = "the metabolic model has no exchange reactions, so that there are no media of it"
         raise GraphError(what, got=reason, expected="reactions that secrete a metabolite of the compartment `e`")
     return found
+
+
+def _activities(media: Uptakes, reactions: Vocabulary) -> dict[str, dict[str, float]]:
+    """Return medium → reaction node of uptake → its uptake as a share of the largest one in any of the media.
+
+    Exchange reactions that are the same in all media are left out, and so are those without uptake.
+    """
+    bounded = {  # cobra writes 1000 where a model has no bound
+        name: {exchange: min(uptake, 1000.0) for exchange, uptake in uptakes.items()} for name, uptakes in media.items()
+    }
+    shares: dict[str, dict[str, float]] = {name: {} for name in media}
+    for node in reactions:
+        amounts = {name: uptakes.get(model_reaction(node), 0.0) for name, uptakes in bounded.items()}
+        largest = max(amounts.values())
+        if node.endswith("-") and min(amounts.values()) < largest:
+            for name, amount in amounts.items():
+                shares[name][node] = amount / largest
+    return shares
 
 
 # Gene–gene relations that follow from a metabolic model.

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import swiglpk as glpk
@@ -85,6 +85,17 @@ class Bounds(NamedTuple):
     lower: NDArray[np.float64]  #: their bounds; NaN where a limit is not known
     upper: NDArray[np.float64]
 
+    def apply(self, lp: object) -> None:
+        """Set them in a problem of GLPK, which counts from 1."""
+        for j, lower, upper in zip(*(column.tolist() for column in self), strict=True):
+            if lower == upper:
+                kind = glpk.GLP_FX
+            elif np.isinf(lower):
+                kind = glpk.GLP_FR if np.isinf(upper) else glpk.GLP_UP
+            else:
+                kind = glpk.GLP_LO if np.isinf(upper) else glpk.GLP_DB
+            glpk.glp_set_col_bnds(lp, j + 1, kind, max(lower, -1e300), min(upper, 1e300))
+
 
 class Solution(NamedTuple):
     """Hold the optimum of one linear program."""
@@ -103,16 +114,15 @@ class FluxSolver:
     def __init__(self, problem: FluxProblem) -> None:
         glpk.glp_term_out(glpk.GLP_OFF)
         self.problem = problem
+        self._primal, self._presolving, self._dual = (_parameters(problem.tolerance) for _ in range(3))
+        self._presolving.presolve, self._dual.meth = glpk.GLP_ON, glpk.GLP_DUALP
         self._wild = _build(problem)
-        self._parameters = _parameters(problem, presolve=False)
-        self._presolving = _parameters(problem, presolve=True)
-        self._dual = _parameters(problem, presolve=False, method=glpk.GLP_DUALP)
         self._work, self._optima = glpk.glp_create_prob(), glpk.glp_create_prob()
         for lp in (self._wild, self._work, self._optima):
             weakref.finalize(self, glpk.glp_delete_prob, lp)
         # The presolver finds the optimum reliably, the second call makes its basis GLPK's own. With bounds as large as
         # 999999 both may lose the optimum by rounding: then the problem is scaled, and the dual method asked at last.
-        for second, scaled in ((self._parameters, False), (self._parameters, True), (self._dual, True)):
+        for second, scaled in ((self._primal, False), (self._primal, True), (self._dual, True)):
             if scaled:
                 glpk.glp_scale_prob(self._wild, glpk.GLP_SF_AUTO)
                 glpk.glp_adv_basis(self._wild, 0)
@@ -126,25 +136,21 @@ class FluxSolver:
             raise DataError(what, expected=where, do="check the objective and exchange bounds")
         # Optimal flux vectors keep every variable with a reduced cost at its bound.
         glpk.glp_copy_prob(self._optima, self._wild, glpk.GLP_OFF)
-        for j in range(len(problem.lower)):
-            if abs(glpk.glp_get_col_dual(self._wild, j + 1)) > problem.tolerance:
-                flux = glpk.glp_get_col_prim(self._wild, j + 1)
-                _set_bounds(self._optima, j, flux, flux)
+        costs = np.array([glpk.glp_get_col_dual(self._wild, j + 1) for j in range(len(problem.lower))])
+        fixed = np.flatnonzero(np.abs(costs) > problem.tolerance)
+        at_bounds = self._fluxes(self._wild)[fixed]
+        Bounds(fixed, at_bounds, at_bounds).apply(self._optima)
+
+    def _fluxes(self, lp: object) -> NDArray[np.float64]:
+        return np.array([glpk.glp_get_col_prim(lp, j + 1) for j in range(len(self.problem.lower))])
 
     def solve(self, bounds: Bounds) -> Solution:
         """Return the optimum with other bounds of some reactions."""
         if np.isnan(bounds.lower).any():
             return Solution(float("nan"))
-        changes = list(zip(*(column.tolist() for column in bounds), strict=True))
-
-        def change(lp: object) -> None:
-            for reaction, lower, upper in changes:
-                _set_bounds(lp, reaction, lower, upper)
-
-        code, status = self._maximise(self._wild, change)
+        code, status = self._maximise(self._wild, bounds.apply)
         if status == glpk.GLP_OPT:
-            fluxes = [glpk.glp_get_col_prim(self._work, j + 1) for j in range(len(self.problem.lower))]
-            return Solution(glpk.glp_get_obj_val(self._work), np.array(fluxes))
+            return Solution(glpk.glp_get_obj_val(self._work), self._fluxes(self._work))
         if code == glpk.GLP_ENOPFS or status == glpk.GLP_NOFEAS:
             return Solution(0.0)
         return Solution(float("nan"), timed_out=code == glpk.GLP_ETMLIM)
@@ -156,7 +162,7 @@ class FluxSolver:
         scaling and by the dual simplex method, each with its own time limit. A wrong "infeasible" would be a wrong
         lethal, and where bounds are as large as 999999, as in iMM904, rounding alone can make the first answers wrong.
         """
-        primal, presolving, dual = self._parameters, self._presolving, self._dual
+        primal, presolving, dual = self._primal, self._presolving, self._dual
         for parameters, scaled in ((primal, False), (presolving, False), (primal, True), (dual, False)):
             glpk.glp_copy_prob(self._work, start, glpk.GLP_OFF)
             change(self._work)
@@ -168,34 +174,30 @@ class FluxSolver:
                 break
         return code, status
 
-    def capacity(self, reaction: int) -> tuple[float, float]:
-        """Compute the largest backward and forward flux that the wild type can need of a reaction, from 0.
+    def capacity(self, reaction: int, sign: int) -> float:
+        """Compute the largest flux, from 0, that the wild type can need of a reaction in the direction ``sign``.
 
         That is the largest flux at optimal growth; in a direction that no optimal flux vector uses, it is the largest
         flux at any growth (flux variability analysis; Mahadevan & Schilling 2003, Metab Eng 5:264). It is NaN without
         an answer.
         """
-        found = []
-        for way in (-1, 1):
-            flux = self._largest(self._optima, reaction, way)
-            # A smaller flux, in mmol/gDW/h, is the solver's zero.
-            found.append(self._largest(self._wild, reaction, way) if flux <= 1e-7 else flux)
-        return found[0], found[1]
-
-    def _largest(self, start: object, reaction: int, sign: int) -> float:
-        """Return the largest flux of a reaction in the direction ``sign``, from 0."""
         if (self.problem.upper if sign > 0 else -self.problem.lower)[reaction] <= 0:
             return 0.0
 
-        def change(lp: object) -> None:
+        def aim(lp: object) -> None:
             for j in np.flatnonzero(self.problem.objective).tolist():
                 glpk.glp_set_obj_coef(lp, j + 1, 0.0)
             glpk.glp_set_obj_coef(lp, reaction + 1, sign)
 
-        code, status = self._maximise(start, change)
-        if status == glpk.GLP_OPT:
-            return max(0.0, float(glpk.glp_get_obj_val(self._work)))
-        return float("inf" if code == glpk.GLP_ENODFS or status == glpk.GLP_UNBND else "nan")
+        for start in (self._optima, self._wild):
+            code, status = self._maximise(start, aim)
+            if status == glpk.GLP_OPT:
+                flux = max(0.0, float(glpk.glp_get_obj_val(self._work)))
+            else:
+                flux = float("inf" if code == glpk.GLP_ENODFS or status == glpk.GLP_UNBND else "nan")
+            if not flux <= 1e-7:  # in mmol/gDW/h, the solver's zero
+                break
+        return flux
 
 
 def _build(problem: FluxProblem) -> object:
@@ -207,11 +209,9 @@ def _build(problem: FluxProblem) -> object:
     glpk.glp_add_cols(lp, reactions)
     for i in range(metabolites):
         glpk.glp_set_row_bnds(lp, i + 1, glpk.GLP_FX, 0.0, 0.0)
-    for j, (lower, upper) in enumerate(zip(problem.lower.tolist(), problem.upper.tolist(), strict=True)):
-        _set_bounds(lp, j, lower, upper)
+    Bounds(np.arange(reactions), problem.lower, problem.upper).apply(lp)
     for j in np.flatnonzero(problem.objective).tolist():
         glpk.glp_set_obj_coef(lp, j + 1, float(problem.objective[j]))
-    # GLPK counts from 1.
     rows, columns, values = (kind(matrix.nnz + 1) for kind in (glpk.intArray, glpk.intArray, glpk.doubleArray))
     entries = zip(matrix.row.tolist(), matrix.col.tolist(), matrix.data.tolist(), strict=True)
     for k, (i, j, value) in enumerate(entries, start=1):
@@ -221,24 +221,12 @@ def _build(problem: FluxProblem) -> object:
     return lp
 
 
-def _set_bounds(lp: object, reaction: int, lower: float, upper: float) -> None:
-    if lower == upper:
-        kind = glpk.GLP_FX
-    elif np.isinf(lower):
-        kind = glpk.GLP_FR if np.isinf(upper) else glpk.GLP_UP
-    else:
-        kind = glpk.GLP_LO if np.isinf(upper) else glpk.GLP_DB
-    glpk.glp_set_col_bnds(lp, reaction + 1, kind, max(lower, -1e300), min(upper, 1e300))
-
-
-def _parameters(problem: FluxProblem, *, presolve: bool, method: int = glpk.GLP_PRIMAL) -> object:
+def _parameters(tolerance: float) -> Any:
     parameters = glpk.glp_smcp()
     glpk.glp_init_smcp(parameters)
-    parameters.meth = method
     parameters.msg_lev = glpk.GLP_MSG_OFF
-    parameters.tol_bnd = parameters.tol_dj = problem.tolerance
+    parameters.tol_bnd = parameters.tol_dj = tolerance
     parameters.tm_lim = 60_000  # milliseconds for one linear program
-    parameters.presolve = glpk.GLP_ON if presolve else glpk.GLP_OFF
     return parameters
 
 

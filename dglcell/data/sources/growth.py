@@ -20,7 +20,7 @@ from __future__ import annotations
 import ast
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +36,7 @@ from dglcell.data.sources.config import FbaConfig, Simulator, Work
 from dglcell.data.sources.fba import Bounds, FluxProblem, FluxSolver, Solution, solve_all
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, GraphError, count, listing
-from dglcell.graph.metabolism import Media
+from dglcell.graph.metabolism import media_uptakes
 from dglcell.graph.model_files import locate_model, model_aliases, read_model
 from dglcell.graph.vocabulary import Vocabulary
 
@@ -67,19 +67,16 @@ class KnockoutRules:
 
     genes: tuple[str, ...]  #: N sorted gene names
     rules: tuple[ast.expr, ...]  #: parsed rules
-    reactions: tuple[NDArray[np.int64], ...]  #: for each rule the indices of its reactions in the model
+    rule_of: NDArray[np.int64]  #: [reactions of the model] index of the rule of each, R where it has none
 
     @classmethod
     def of(cls, model: Model) -> KnockoutRules:
         """Read the rules of a model, in the order of its reactions."""
-        bodies: dict[str, ast.expr] = {}
-        members: dict[str, list[int]] = {}
-        for index, reaction in enumerate(model.reactions):
-            if (body := reaction.gpr.body) is not None:
-                bodies[text := ast.dump(body)] = body
-                members.setdefault(text, []).append(index)
-        reactions = tuple(np.array(indices, dtype=np.int64) for indices in members.values())
-        return cls(tuple(sorted(gene.id for gene in model.genes)), tuple(bodies.values()), reactions)
+        texts = [ast.dump(body) if (body := reaction.gpr.body) else "" for reaction in model.reactions]
+        rules = {text: one.gpr.body for text, one in zip(texts, model.reactions, strict=True) if text}
+        numbers = {text: number for number, text in enumerate([*rules, ""])}
+        genes = tuple(sorted(gene.id for gene in model.genes))
+        return cls(genes, tuple(rules.values()), np.array([numbers[text] for text in texts], dtype=np.int64))
 
     def left(
         self, strains: int, owner: NDArray[np.integer], genes: NDArray[np.integer], activities: NDArray[np.float32]
@@ -99,8 +96,7 @@ class KnockoutRules:
 def _left(rule: ast.expr, rows: dict[str, NDArray[np.float32]]) -> NDArray[np.float32]:
     if isinstance(rule, ast.Name):
         return rows[rule.id]
-    if not isinstance(rule, ast.BoolOp):
-        raise TypeError(f"unexpected node in a parsed GPR: {ast.dump(rule)}")
+    assert isinstance(rule, ast.BoolOp), "cobra refuses all but AND, OR and names"
     combine = np.minimum if isinstance(rule.op, ast.And) else np.maximum
     return combine.reduce([_left(part, rows) for part in rule.values])
 
@@ -128,12 +124,11 @@ def lethal(fitness: NDArray[np.floating]) -> NDArray[np.bool_]:
 CHUNK = 8_192  # strains whose rules are evaluated together: bounds the work arrays
 WILD_TYPE = 0  # number of its solution
 
-Lost = tuple[bytes, bytes]
-"""Rules that a strain does not have whole, as the bytes of their numbers (int32), and their activities (float32)."""
-
 
 class Growth:
     """Solve growth of strains in one medium, and remember every solution.
+
+    `number` looks strains up, a few thousand at a time, and `solve` then solves all that are new.
 
     Attributes:
         counts: strains by the way their growth was found (``linear_programs``, ``same_blocked_reactions``,
@@ -146,14 +141,12 @@ class Growth:
         self.rules, self.problem, self.counts = rules, problem, Counter(linear_programs=1)
         self._processes, self._solver = processes, FluxSolver(problem)
         self._capacities = np.zeros((2, len(problem.lower)))  # where it is 0 all of a flux is needed
-        self._limited: set[int] = set()
-        # Reactions of all rules, one rule after the other: each has one at least.
-        self._members = np.concatenate([np.zeros(0, dtype=np.int64), *rules.reactions])
-        self._starts = np.cumsum([0, *map(len, rules.reactions)], dtype=np.int64)[:-1]
-        forced = (problem.lower > 0) | (problem.upper < 0)
-        self._forced = np.array([forced[of].any() for of in rules.reactions], dtype=bool)
-        self._known: dict[Lost, int] = {(b"", b""): WILD_TYPE}
-        self._wild = self._solver.solve(self._bounds((b"", b"")))
+        self._limited = np.zeros(len(problem.lower), dtype=bool)
+        forced = rules.rule_of[(problem.lower > 0) | (problem.upper < 0)]
+        self._forced = forced[forced < len(rules.rules)]
+        whole_R = np.ones(len(rules.rules), np.float32)
+        self._numbers = {whole_R.tobytes(): WILD_TYPE}  # activities of the rules → solution, perhaps still to come
+        self._wild = self._solver.solve(self._bounds(whole_R))
         self.values = np.array([self._wild.value])
         self._needs_CR = self._needs(self._wild)[None]
 
@@ -162,74 +155,64 @@ class Growth:
         """Return growth of the wild type."""
         return float(self.values[WILD_TYPE])
 
-    def limit(self, rules: Iterable[int]) -> list[int]:
-        """Compute what the reactions of weakened rules can carry, and return those without an answer.
+    def limit(self, weakened_R: NDArray[np.bool_]) -> list[int]:
+        """Compute what reactions of weakened rules can carry, where nobody has, and return those without an answer.
 
         Strains that weaken such a reaction have no growth.
         """
-        reactions = sorted({j for rule in rules for j in self.rules.reactions[rule].tolist()} - self._limited)
+        reactions = np.flatnonzero(np.append(weakened_R, False)[self.rules.rule_of] & ~self._limited).tolist()
         if reactions:
             for j in tracked(reactions, "reactions whose capacity is computed", len(reactions)):
-                self._capacities[:, j] = self._solver.capacity(j)
-            self._limited.update(reactions)
+                self._capacities[:, j] = self._solver.capacity(j, -1), self._solver.capacity(j, 1)
+            self._limited[reactions] = True
             self._needs_CR[WILD_TYPE] = self._needs(self._wild)
         return [j for j in reactions if np.isnan(self._capacities[:, j]).any()]
 
-    def solve(self, parts: Iterable[tuple[NDArray[np.float32], NDArray[np.int64]]], what: str) -> NDArray[np.int64]:
-        """Return the number of the solution of each strain, [S].
+    def number(self, left_SR: NDArray[np.float32], parents_SK: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the number of the solution of each strain, [S]; that of a new one has no value before `solve`.
 
         Args:
-            parts: activities of the rules of strains, [S, R], and solutions of strains with a part of their changes,
-                [S, K]; a few thousand strains at a time, which bounds the work arrays.
-            what: strains whose linear programs these are, for the bar.
+            left_SR: activities of the rules of strains.
+            parents_SK: solutions of strains with a part of their changes, which have values; one row if all share them.
         """
-        found, lost = [np.zeros(0, dtype=np.int64)], list[Lost]()
-        for left_SR, parents_SK in parts:
-            found.append(self._inherit(left_SR, parents_SK))
-            for row in left_SR[found[-1] < 0]:
-                rules = np.flatnonzero(row < 1).astype(np.int32)
-                lost.append((rules.tobytes(), row[rules].tobytes()))
-        numbers = np.concatenate(found)
-        fresh = [one for one in dict.fromkeys(lost) if one not in self._known]
-        self.counts["subset_optimum"] += len(numbers) - len(lost)
-        self.counts["same_blocked_reactions"] += len(lost) - len(fresh)
-        if fresh:
-            self._add(fresh, what)
-        numbers[numbers < 0] = [self._known[one] for one in lost]
-        return numbers
-
-    def _inherit(self, left_SR: NDArray[np.float32], parents_SK: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return a subset's solution that holds for the whole set too, [S], −1 where there is none."""
-        found = np.full(len(left_SR), -1, dtype=np.int64)
+        self.limit(np.any((left_SR > 0) & (left_SR < 1), axis=0))
+        numbers = np.full(len(left_SR), -1, dtype=np.int64)
         dead, freed = lethal(self.values / self.wild_type), (left_SR[:, self._forced] < 1).any(axis=1)
         for parents in parents_SK.T:
             enough = (self._needs_CR[parents] <= left_SR).all(axis=1)
-            found = np.where((found < 0) & (enough | (dead[parents] & ~freed)), parents, found)
-        return found
+            numbers = np.where((numbers < 0) & (enough | (dead[parents] & ~freed)), parents, numbers)
+        others, known = np.flatnonzero(numbers < 0), len(self._numbers)
+        for s in others:
+            numbers[s] = self._numbers.setdefault(left_SR[s].tobytes(), len(self._numbers))
+        self.counts["subset_optimum"] += len(numbers) - len(others)
+        self.counts["same_blocked_reactions"] += len(others) - (len(self._numbers) - known)
+        return numbers
 
-    def _add(self, fresh: list[Lost], what: str) -> None:
+    def solve(self, what: str) -> None:
+        """Solve what has a number and no value; ``what`` names the strains, for the bar."""
+        fresh = [self._bounds(np.frombuffer(left, np.float32)) for left in [*self._numbers][len(self.values) :]]
+        if not fresh:
+            return
         values, needs = [], []
-        with closing(solve_all(self._solver, [*map(self._bounds, fresh)], processes=self._processes)) as solved:
+        with closing(solve_all(self._solver, fresh, processes=self._processes)) as solved:
             for solution in tracked(solved, f"linear programs {what}", len(fresh)):
                 values.append(solution.value)
                 needs.append(self._needs(solution))
                 self.counts["time_outs"] += solution.timed_out
                 self.counts["failures"] += bool(np.isnan(solution.value)) and not solution.timed_out
-        self.counts["linear_programs"] += len(values)
-        self._known.update(zip(fresh, range(len(self.values), len(self.values) + len(fresh)), strict=True))
+        self.counts["linear_programs"] += len(fresh)
         self.values = np.concatenate([self.values, values])
         self._needs_CR = np.concatenate([self._needs_CR, needs])
 
-    def _bounds(self, lost: Lost) -> Bounds:
-        """Return the bounds of the reactions of lost rules.
+    def _bounds(self, left_R: NDArray[np.float32]) -> Bounds:
+        """Return the bounds of reactions whose rules are not whole.
 
         Where a model asks for a flux that is larger than the limit, the flux is that limit.
         """
-        members = [self.rules.reactions[rule] for rule in np.frombuffer(lost[0], np.int32)]
-        reactions = np.concatenate([np.zeros(0, dtype=np.int64), *members])
-        left = np.repeat(np.frombuffer(lost[1], np.float32), np.array([len(of) for of in members], dtype=np.int64))
+        left = np.append(left_R, 1.0)[self.rules.rule_of]
+        reactions = np.flatnonzero(left < 1)
         limits = np.zeros((2, len(reactions)))  # a deletion's, whatever the capacity
-        np.multiply(left, self._capacities[:, reactions], out=limits, where=left > 0)
+        np.multiply(left[reactions], self._capacities[:, reactions], out=limits, where=left[reactions] > 0)
         lower, upper = (
             np.clip(of[reactions], -limits[0], limits[1]) for of in (self.problem.lower, self.problem.upper)
         )
@@ -237,17 +220,17 @@ class Growth:
 
     def _needs(self, solution: Solution) -> NDArray[np.float32]:
         """Return the least activity of each rule, [R], with which the flux vector is feasible; infinite without one."""
+        rules = len(self.rules.rules)
         if solution.fluxes is None:
-            return np.full(len(self.rules.rules), np.inf, np.float32)
+            return np.full(rules, np.inf, np.float32)
         # A flux below the solver's own tolerance is zero for it.
         beyond = np.maximum(np.abs(solution.fluxes) - self.problem.tolerance, 0)
         capacities = np.where(solution.fluxes < 0, *self._capacities)
-        share = np.divide(beyond, capacities, out=np.ones_like(beyond), where=(beyond < capacities) & (beyond > 0))
-        needs = np.where(beyond > 0, np.maximum(share, np.finfo(np.float32).tiny), 0).astype(np.float32)
-        return np.maximum.reduceat(needs[self._members], self._starts) if len(self._starts) else needs[:0]
-
-
-HUNDRED = 100  # what is left of a measured gene counts in hundredths, so that strains share linear programs
+        share = np.divide(beyond, capacities, out=np.ones_like(beyond), where=beyond < capacities)
+        share = np.where(beyond > 0, np.maximum(share, np.finfo(np.float32).tiny), 0).astype(np.float32)
+        needs = np.zeros(rules + 1, np.float32)
+        np.maximum.at(needs, self.rules.rule_of, share)
+        return needs[:rules]
 
 
 class FbaGrowth(Simulator):
@@ -271,12 +254,13 @@ class FbaGrowth(Simulator):
     def compute(self, strains: Strains, work: Work) -> NDArray[np.float32]:
         """Return the growth of each strain, [S]."""
         model, rules, problem = self._read = self._read or self._model(work.raw)
-        uptake_ME, medium_S, exchanges = self._media(strains, model)
+        exchanges, uptake_SE = self._uptakes(strains, model)
+        uptake_ME, medium_S = np.unique(uptake_SE, axis=0, return_inverse=True)
         gene_of, growth_S = _genes(rules, model, strains), np.zeros(len(strains), np.float32)
-        for medium, uptake_E in enumerate(uptake_ME):
-            rows = np.flatnonzero(medium_S == medium)
+        for number, uptake_E in enumerate(uptake_ME):
+            rows = np.flatnonzero(medium_S.reshape(-1) == number)
             if uptake_E.tobytes() not in self._in_medium:
-                name = None if len(uptake_ME) == 1 else f"number {medium + 1} of {len(uptake_ME)}"
+                name = None if len(uptake_ME) == 1 else f"number {number + 1} of {len(uptake_ME)}"
                 if MEDIUM in strains.covariates and self.config.media:
                     name = str(strains.shown(MEDIUM)[rows[0]])
                 changed = problem.in_medium(name, exchanges, uptake_E)
@@ -295,30 +279,28 @@ class FbaGrowth(Simulator):
             ) from error
         return model, KnockoutRules.of(model), FluxProblem.of(model, self.config.tolerance)
 
-    def _media(self, strains: Strains, model: Model) -> tuple[NDArray[np.float64], NDArray[np.int64], list[int]]:
-        """Return [M, E] uptakes in each distinct medium, the medium of each strain [S], and E exchange reactions."""
+    def _uptakes(self, strains: Strains, model: Model) -> tuple[list[int], NDArray[np.float64]]:
+        """Return the E exchange reactions that any medium changes, and the largest uptakes of each strain, [S, E]."""
         config, media = self.config, self.config.media or {}
-        based = {name: {**config.base, **of} for name, of in media.items()}
-        for section, changes_of in (("", {"base": config.base}), (".media", based), (".uptakes", config.uptakes)):
-            if used := {name: of for name, of in changes_of.items() if of}:
-                Media.of(model, used, f"data.fba{section}")  # refuses what is no exchange reaction
-        names = sorted({exchange for of in (config.base, *media.values(), *config.uptakes.values()) for exchange in of})
-        uptake_SE = np.empty((len(strains), len(names)))
-        shown = self._shown(strains) if MEDIUM in strains.covariates else np.full(len(strains), "")
-        units_of = {covariate: _units(strains, covariate) for covariate in config.uptakes}
-        for place, exchange in enumerate(names):
-            uptake_SE[:, place] = config.base.get(exchange, -model.reactions.get_by_id(exchange).lower_bound)
-            for name, of in media.items():
-                if exchange in of:
-                    uptake_SE[shown == name, place] = of[exchange]
-            for covariate, units in units_of.items():
-                uptake_SE[:, place] += config.uptakes[covariate].get(exchange, 0.0) * units
-        distinct, medium_S = np.unique(uptake_SE, axis=0, return_inverse=True)
-        return distinct, medium_S.reshape(-1), [model.reactions.index(name) for name in names]
+        based = {name: {**config.base, **changes} for name, changes in media.items()}
+        for section, changed in (("", {"base": config.base}), (".media", based), (".uptakes", config.uptakes)):
+            if used := {name: changes for name, changes in changed.items() if changes}:
+                media_uptakes(model, used, f"data.fba{section}")  # refuses what is no exchange reaction
+        names = sorted({name for of in (config.base, *media.values(), *config.uptakes.values()) for name in of})
+        own = {name: -model.reactions.get_by_id(name).lower_bound for name in names} | config.base
+        shown, medium_S = np.unique(self._shown(strains), return_inverse=True)
+        of_media = [[{**own, **media.get(medium, {})}[name] for name in names] for medium in shown.tolist()]
+        uptake_SE = np.array(of_media, dtype=np.float64).reshape(len(shown), len(names))[medium_S.reshape(-1)]
+        for covariate, of in config.uptakes.items():
+            uptake_SE += np.outer(_units(strains, covariate), [of.get(name, 0.0) for name in names])
+        return [model.reactions.index(name) for name in names], uptake_SE
 
     def _shown(self, strains: Strains) -> NDArray[np.str_]:
+        """Return the name of each strain's medium, [S], empty where strains have none."""
+        if MEDIUM not in strains.covariates:
+            return np.full(len(strains), "")
         media, shown = self.config.media or {}, strains.shown(MEDIUM).astype(str)
-        unknown = sorted({*shown.tolist()} - set(media))
+        unknown = sorted({*shown.tolist()} - {*media})
         if unknown and media:
             what = f"`{self.config.name}` cannot be computed: a medium of strains is not described"
             do = "describe it in `data.fba.media` or `cell.media`, e.g. `{acetate: {EX_glc__D_e: 0, EX_ac_e: 30}}`"
@@ -341,8 +323,7 @@ def _units(strains: Strains, covariate: str) -> NDArray[np.float64]:
 
 def _genes(rules: KnockoutRules, model: Model, strains: Strains) -> NDArray[np.int64]:
     """Return the gene of the model that each name of the strains means, −1 where there is none."""
-    vocabulary = Vocabulary(rules.genes).named_by(model_aliases(model))
-    found = vocabulary.meant(strains.names)
+    found = Vocabulary(rules.genes).named_by(model_aliases(model)).meant(strains.names)
     changed = np.unique(strains.targets)
     if len(changed):
         known = f"{int((found[changed] >= 0).sum()):,} of {count(len(changed), 'changed gene')}"
@@ -350,24 +331,22 @@ def _genes(rules: KnockoutRules, model: Model, strains: Strains) -> NDArray[np.i
     return found
 
 
+HUNDRED = 100  # what is left of a measured gene counts in hundredths, so that strains share linear programs
+
+
 def _growth(growth: Growth, strains: Strains, gene_of: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the growth of strains of one medium, [S]."""
     if not growth.wild_type > 0:
         return np.zeros(len(strains))
-
-    def parts() -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
-        for start in range(0, len(strains), CHUNK):
-            part = strains.slice(start, min(start + CHUNK, len(strains)))
-            left, genes = part.left(), gene_of[part.targets]
-            left = np.where(left > 0, np.clip(np.rint(left * HUNDRED), 1, HUNDRED) / HUNDRED, 0).astype(np.float32)
-            owner, known = np.repeat(np.arange(len(part)), part.num_deletions), genes >= 0
-            left_SR = growth.rules.left(len(part), owner[known], genes[known], left[known])
-            yield left_SR, np.full((len(part), 1), WILD_TYPE)
-
-    if strains.activities is not None:
-        weakened = [((left_SR > 0) & (left_SR < 1)).any(axis=0) for left_SR, _ in parts()]
-        growth.limit(np.flatnonzero(np.any(weakened, axis=0)))
-    numbers = growth.solve(parts(), f"of {growth.problem.wild_type}")
+    numbers = np.zeros(len(strains), dtype=np.int64)
+    for start in range(0, len(strains), CHUNK):
+        part = strains.slice(start, min(start + CHUNK, len(strains)))
+        left, genes = part.left(), gene_of[part.targets]
+        left = np.where(left > 0, np.clip(np.rint(left * HUNDRED), 1, HUNDRED) / HUNDRED, 0).astype(np.float32)
+        known = genes >= 0
+        left_SR = growth.rules.left(len(part), part.owners[known], genes[known], left[known])
+        numbers[start : start + CHUNK] = growth.number(left_SR, np.array([[WILD_TYPE]]))
+    growth.solve(f"of {growth.problem.wild_type}")
     found = growth.values[numbers]
     if unknown := np.unique(numbers[np.isnan(found)]).tolist():
         programs, whose = count(len(unknown), "linear program"), "whose strains have the growth of"

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import asdict, replace
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import numpy as np
 import swiglpk
@@ -25,20 +25,22 @@ from dglcell.data.strains import Strains
 from dglcell.data.table import sets_at
 from dglcell.errors import ConfigError, DataError, count, listing
 from dglcell.files.atomic import sha256_file
-from dglcell.graph.metabolism import Media
+from dglcell.graph.metabolism import media_uptakes
 from dglcell.graph.model_files import locate_model, read_model
+
+if TYPE_CHECKING:
+    from cobra import Model
 
 log = logging.getLogger(__name__)
 
 MAX_STRAINS = 20_000_000
 """Most strains of one kind, because their gene sets and solutions are held in memory."""
 
-Design = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
-"""A design lists strains by number of changed genes: singles [S1, 1], pairs [S2, 2] and triples [S3, 3] of alleles. A
-gene at an activity is an allele, whose number is K times that of the gene, plus that of the activity."""
+Design = list[NDArray[np.int32]]
+"""Strains by number of changed genes k: [S, k] alleles, ascending rows, for the wild type (once or never), singles,
+pairs and triples. A gene at one of K activities is an allele, numbered K times the gene plus the activity."""
 
 KEY = "data.source.insilico"
-KINDS = ("wild_types", "singles", "pairs", "triples")
 
 
 def gene_sets(genes: int, size: int, amount: str, rng: np.random.Generator, *, key: str) -> NDArray[np.int32]:
@@ -52,7 +54,8 @@ def gene_sets(genes: int, size: int, amount: str, rng: np.random.Generator, *, k
         if count > most:
             raise ConfigError(f"`{key}` asks for {what}", got=f"{count:,}", expected=f"at most {most:,}{of}", do=do)
     ranks = np.arange(total) if count == total else rng.choice(total, size=count, replace=False)
-    return distinct_rows(sets_at(ranks, genes, size).astype(np.int32), genes)
+    sets = sets_at(ranks, genes, size).astype(np.int32)
+    return sets[np.argsort(row_keys(sets, genes))]
 
 
 def row_keys(sets: NDArray[np.int32], alleles: int) -> NDArray[np.int64]:
@@ -61,13 +64,6 @@ def row_keys(sets: NDArray[np.int32], alleles: int) -> NDArray[np.int64]:
     for column in sets.T:
         keys = keys * alleles + column
     return keys
-
-
-def distinct_rows(sets: NDArray[np.int32], alleles: int) -> NDArray[np.int32]:
-    """Return rows with ascending alleles, each once, in lexicographic order."""
-    ascending = np.sort(sets, axis=1)
-    _, first = np.unique(row_keys(ascending, alleles), return_index=True)
-    return ascending[first]
 
 
 # Genetic interactions from relative fitness.
@@ -81,9 +77,7 @@ def digenic(f_ij: Fitness, f_i: Fitness, f_j: Fitness) -> Fitness:
     return f_ij - f_i * f_j
 
 
-def trigenic(
-    f_ijk: Fitness, singles: tuple[Fitness, Fitness, Fitness], pairs: tuple[Fitness, Fitness, Fitness]
-) -> Fitness:
+def trigenic(f_ijk: Fitness, singles: Sequence[Fitness], pairs: Sequence[Fitness]) -> Fitness:
     """Compute tau_ijk = f_ijk − f_i f_j f_k − epsilon_ij f_k − epsilon_ik f_j − epsilon_jk f_i, elementwise.
 
     ``singles`` are f_i, f_j, f_k, and ``pairs`` f_ij, f_ik, f_jk, [S] each.
@@ -107,42 +101,48 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
     problem, rules = FluxProblem.of(model, config.tolerance), KnockoutRules.of(model)
     activities = np.array(sorted(config.activities) or [0.0], dtype=np.float32)
     if config.media:
-        Media.of(model, config.media, f"{KEY}.media")
+        media_uptakes(model, config.media, f"{KEY}.media")
     design = _draw(config, len(rules.genes))
     own = _grown(rules, problem, config)
-    solved, growth_in, parts = Counter[str](), dict[str, float](), list[dict[str, NDArray[np.float32]]]()
+    solved, growth_in, parts = Counter[str](), dict[str, float](), list[dict[str, list[Fitness]]]()
     for name, changes in config.media.items() or [(None, {})]:
-        exchanges, uptakes = [model.reactions.index(exchange) for exchange in changes], [*changes.values()]
-        growth = own if name is None else _grown(rules, problem.in_medium(name, exchanges, uptakes), config)
-        if ((activities > 0) & (activities < 1)).any() and (unknown := growth.limit(range(len(rules.rules)))):
-            where = "" if name is None else f" in medium '{name}'"
-            shown = listing(model.reactions[j].id for j in unknown)
-            log.warning("the solver found no capacity of %s%s: strains that weaken them have no fitness", shown, where)
+        exchanges = [model.reactions.index(exchange) for exchange in changes]
+        changed = problem.in_medium(name, exchanges, [*changes.values()])
+        growth = own if name is None else _grown(rules, changed, config)
+        if ((activities > 0) & (activities < 1)).any():
+            _limit(growth, model)
         screen = Screen(growth, activities, own.wild_type, design)
-        is_plain = not (config.activities or config.media)
-        parts.append(screen.phenotypes(wild_type=bool(config.media), interactions=is_plain))
+        parts.append(screen.phenotypes(interactions=not (config.activities or config.media)))
         solved.update(growth.counts)
         growth_in[str(name)] = growth.wild_type
-    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    solved_rows = np.flatnonzero(~np.isnan(whole["fitness"]))
-    columns = {name: values[solved_rows] for name, values in whole.items()}
-    strains = _strains(config, rules.genes, design, activities).take(solved_rows)
-    kinds = dict(zip(KINDS, np.bincount(strains.num_deletions, minlength=4).tolist(), strict=True))
-    if not config.media:
-        del kinds["wild_types"]
-    counts = {"strains": len(strains), **kinds, "lethal": int(lethal(columns["fitness"]).sum()), **solved}
+    strains = _strains(config, rules.genes, design, activities, parts)
+    unsolved = np.isnan(strains.phenotypes["fitness"])
     if solved["time_outs"] or solved["failures"]:
-        log.warning(
-            "%d linear programs timed out and %d failed; left out, because its fitness is not known: %s",
-            solved["time_outs"],
-            solved["failures"],
-            count(len(whole["fitness"]) - len(solved_rows), "strain"),
-        )
-    provenance = _provenance(config, locate_model(config.model, raw), model.id, own.wild_type, counts)
-    if config.media:
-        provenance.parameters["growth_in_media"] = growth_in
-    columns_of_strains = {**columns_of(phenotype=columns), **strains.columns}
-    return replace(strains, columns=columns_of_strains, units=dict.fromkeys(columns, ""), provenance=provenance)
+        said = "%d linear programs timed out and %d failed; left out, because its fitness is not known: %s"
+        log.warning(said, solved["time_outs"], solved["failures"], count(int(unsolved.sum()), "strain"))
+    strains = strains.take(np.flatnonzero(~unsolved))
+    path = locate_model(config.model, raw)
+    parameters = {**asdict(config), "solver": f"GLPK {swiglpk.glp_version()}", "wild_type_growth": own.wild_type}
+    provenance = Provenance(
+        source="insilico",
+        description=f"in-silico screen by flux balance analysis of {model.id or config.model}",
+        citation="Orth, Thiele & Palsson 2010, Nat Biotechnol 28:245 (flux balance analysis)",
+        licence="computed; the model's own licence applies to the model",
+        files={path.name: sha256_file(path)},
+        counts={**_counts(strains, config), **solved},
+        parameters=parameters | ({"growth_in_media": growth_in} if config.media else {}),
+    )
+    return strains.with_(provenance=provenance)
+
+
+def _counts(strains: Strains, config: InSilicoConfig) -> dict[str, int]:
+    wild_types, *others = np.bincount(strains.num_deletions, minlength=4).tolist()
+    return {
+        "strains": len(strains),
+        **({"wild_types": wild_types} if config.media else {}),
+        **dict(zip(("singles", "pairs", "triples"), others, strict=True)),
+        "lethal": int(lethal(strains.phenotypes["fitness"]).sum()),
+    }
 
 
 def _grown(rules: KnockoutRules, problem: FluxProblem, config: InSilicoConfig) -> Growth:
@@ -156,16 +156,23 @@ def _grown(rules: KnockoutRules, problem: FluxProblem, config: InSilicoConfig) -
     return growth
 
 
+def _limit(growth: Growth, model: Model) -> None:
+    """Compute what all reactions can carry before any strain is solved, so that strains ask their subsets alike."""
+    if unknown := growth.limit(np.ones(len(growth.rules.rules), dtype=bool)):
+        where = "" if growth.problem.medium is None else f" in medium '{growth.problem.medium}'"
+        shown = listing(model.reactions[j].id for j in unknown)
+        log.warning("the solver found no capacity of %s%s: strains that weaken them have no fitness", shown, where)
+
+
 def _draw(config: InSilicoConfig, genes: int) -> Design:
     rng, activities = np.random.default_rng(config.seed), max(1, len(config.activities))
+    wild_type = np.zeros((int(bool(config.media)), 0), dtype=np.int32)
     singles = np.arange(genes * activities if config.singles else 0, dtype=np.int32)[:, None]
     pairs = gene_sets(genes, 2, config.pairs, rng, key=f"{KEY}.pairs")
     triples = gene_sets(genes, 3, config.triples, rng, key=f"{KEY}.triples")
-    pairs, triples = (
-        sets * activities + rng.integers(activities, size=sets.shape, dtype=np.int32) for sets in (pairs, triples)
-    )
-    design = singles, pairs, triples
-    if (strains := max(1, len(config.media)) * sum(map(len, design))) > MAX_STRAINS:
+    drawn = (sets * activities + rng.integers(activities, size=sets.shape, dtype=np.int32) for sets in (pairs, triples))
+    design = [wild_type, singles, *drawn]
+    if (strains := max(1, len(config.media)) * sum(map(len, design[1:]))) > MAX_STRAINS:
         got, expected = f"{strains:,} over all media", f"at most {MAX_STRAINS:,}"
         do = "sample fewer pairs or triples, or list fewer media"
         raise ConfigError(f"`{KEY}` asks for too many strains", got=got, expected=expected, do=do)
@@ -173,29 +180,25 @@ def _draw(config: InSilicoConfig, genes: int) -> Design:
 
 
 def _strains(
-    config: InSilicoConfig, genes: tuple[str, ...], design: Design, activities: NDArray[np.float32]
+    config: InSilicoConfig,
+    genes: tuple[str, ...],
+    design: Design,
+    activities: NDArray[np.float32],
+    parts: list[dict[str, list[Fitness]]],
 ) -> Strains:
-    media = max(1, len(config.media))
-    sizes = np.repeat([0, 1, 2, 3], [int(bool(config.media)), *map(len, design)])
-    alleles = np.tile(np.concatenate([rows.ravel() for rows in design]), media)
-    offsets = np.concatenate([[0], np.cumsum(np.tile(sizes, media))]).astype(np.int64)
-    targets, left = np.divmod(alleles, len(activities))
-    columns = covariate_columns({MEDIUM: np.repeat(list(config.media), len(sizes))} if config.media else {})
-    return Strains(genes, targets, offsets, columns, activities=activities[left] if config.activities else None)
-
-
-def _provenance(
-    config: InSilicoConfig, path: Path, model: str | None, wild_type_growth: float, counts: dict[str, int]
-) -> Provenance:
-    return Provenance(
-        source="insilico",
-        description=f"in-silico screen by flux balance analysis of {model or config.model}",
-        citation="Orth, Thiele & Palsson 2010, Nat Biotechnol 28:245 (flux balance analysis)",
-        licence="computed; the model's own licence applies to the model",
-        files={path.name: sha256_file(path)},
-        counts=counts,
-        parameters={**asdict(config), "solver": f"GLPK {swiglpk.glp_version()}", "wild_type_growth": wild_type_growth},
-    )
+    """Return the strains of a design in every medium, whose phenotypes are in ``parts``."""
+    targets, numbers = np.divmod(np.concatenate([sets.ravel() for sets in design] * len(parts)), len(activities))
+    sizes = np.repeat([*range(4)], [len(sets) for sets in design])
+    offsets = np.concatenate([[0], np.cumsum(np.tile(sizes, len(parts)))]).astype(np.int64)
+    phenotypes = {
+        name: np.concatenate([values for part in parts for values in part[name]]).astype(np.float32)
+        for name in parts[0]
+    }
+    columns = columns_of(phenotype=phenotypes)
+    if config.media:
+        columns |= covariate_columns({MEDIUM: np.repeat(list(config.media), len(sizes))})
+    left = activities[numbers] if config.activities else None
+    return Strains(genes, targets, offsets, columns, dict.fromkeys(phenotypes, ""), activities=left)
 
 
 class Screen:
@@ -211,50 +214,49 @@ class Screen:
     def __init__(self, growth: Growth, activities: NDArray[np.float32], reference: float, design: Design) -> None:
         self._growth, self._activities, self._reference, self._design = growth, activities, reference, design
         self._alleles = len(growth.rules.genes) * len(activities)
-        #: for each number of changed genes k the strains [S, k], as `distinct_rows` gives them, and their solutions [S]
-        self._levels = [(np.zeros((1, 0), dtype=np.int32), np.array([WILD_TYPE]))]
-        _, two, three = design
-        triples = distinct_rows(three, self._alleles)
-        subsets = [np.delete(triples, left_out, axis=1) for left_out in range(3)]
+        #: for each number of changed genes the ascending keys of strains, [S], and their solutions, [S]
+        self._levels = [(np.zeros(1, dtype=np.int64), np.array([WILD_TYPE]))]
+        *_, two, three = design
         singles = np.arange(self._alleles, dtype=np.int32)[:, None]
-        pairs = distinct_rows(np.concatenate([two, *subsets]), self._alleles)
-        for kind, sets in (("single", singles), ("double", pairs), ("triple", triples)):
-            self._levels.append((sets, self._growth.solve(self._parts(sets), f"for {kind} deletions")))
+        pairs = np.concatenate([two, *_subsets(three)])
+        for kind, listed in (("single", singles), ("double", pairs), ("triple", three)):
+            keys, first = np.unique(row_keys(listed, self._alleles), return_index=True)
+            solutions = np.zeros(len(keys), dtype=np.int64)
+            for start in range(0, len(keys), CHUNK):
+                solutions[start : start + CHUNK] = self._numbers(listed[first[start : start + CHUNK]])
+            growth.solve(f"for {kind} deletions")
+            self._levels.append((keys, solutions))
 
-    def _parts(self, sets: NDArray[np.int32]) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
-        """Yield what is left of the rules of strains, and the solutions of their subsets of one gene less."""
-        for start in range(0, len(sets), CHUNK):
-            part = sets[start : start + CHUNK]
-            size = part.shape[1]
-            genes, numbers = np.divmod(part.ravel(), len(self._activities))
-            owner = np.repeat(np.arange(len(part)), size)
-            parents = [self._find(np.delete(part, left_out, axis=1)) for left_out in range(size)]
-            left_SR = self._growth.rules.left(len(part), owner, genes, self._activities[numbers])
-            yield left_SR, np.stack(parents, axis=1)
+    def _numbers(self, sets: NDArray[np.int32]) -> NDArray[np.int64]:
+        genes, numbers = np.divmod(sets.ravel(), len(self._activities))
+        owner = np.repeat(np.arange(len(sets)), sets.shape[1])
+        left_SR = self._growth.rules.left(len(sets), owner, genes, self._activities[numbers])
+        return self._growth.number(left_SR, np.stack([self._find(part) for part in _subsets(sets)], axis=1))
 
     def _find(self, sets: NDArray[np.int32]) -> NDArray[np.int64]:
-        known, solutions = self._levels[sets.shape[1]]
-        return solutions[np.searchsorted(row_keys(known, self._alleles), row_keys(sets, self._alleles))]
+        keys, solutions = self._levels[sets.shape[1]]
+        return solutions[np.searchsorted(keys, row_keys(sets, self._alleles))]
 
-    def _fitness(self, sets: NDArray[np.int32]) -> Fitness:
-        growth = self._growth.values[self._find(np.sort(sets, axis=1))]
+    def fitness(self, sets: NDArray[np.int32]) -> Fitness:
+        """Return the fitness of strains of the design or of subsets of them, [S]; NaN where the solver found none."""
+        growth = self._growth.values[self._find(sets)]
         return snap(growth / self._reference, 0.0, self._growth.wild_type / self._reference)
 
-    def phenotypes(self, *, wild_type: bool, interactions: bool) -> dict[str, NDArray[np.float32]]:
-        """Return columns over singles, pairs and triples; the wild type may come first. Interactions may be NaN."""
-        levels = (np.zeros((int(wild_type), 0), dtype=np.int32), *self._design)
-        columns = {"fitness": [self._fitness(sets) for sets in levels]}
-        missing = [np.full(len(sets), np.nan) for sets in levels]
-        _, _, two, three = levels
-
-        def f(sets: NDArray[np.int32], *places: int) -> Fitness:
-            return self._fitness(sets[:, places])
-
+    def phenotypes(self, *, interactions: bool) -> dict[str, list[Fitness]]:
+        """Return phenotype → its values for each part of the design, NaN where there is none."""
+        f, (*_, two, three) = self.fitness, self._design
+        found = {"fitness": [f(sets) for sets in self._design]}
+        none = [np.full(len(sets), np.nan) for sets in self._design]
         if interactions and len(two):
-            epsilon = digenic(f(two, 0, 1), f(two, 0), f(two, 1))
-            columns["digenic_interaction"] = [*missing[:2], snap(epsilon, 0.0), missing[3]]
+            epsilon = digenic(f(two), f(two[:, :1]), f(two[:, 1:]))
+            found["digenic_interaction"] = [*none[:2], snap(epsilon, 0.0), none[3]]
         if interactions and len(three):
-            singles = f(three, 0), f(three, 1), f(three, 2)
-            tau = trigenic(f(three, 0, 1, 2), singles, (f(three, 0, 1), f(three, 0, 2), f(three, 1, 2)))
-            columns["trigenic_interaction"] = [*missing[:3], snap(tau, 0.0)]
-        return {name: np.concatenate(parts).astype(np.float32) for name, parts in columns.items()}
+            singles, pairs = [f(three[:, [place]]) for place in range(3)], [f(sets) for sets in _subsets(three)]
+            tau = trigenic(f(three), singles, pairs[::-1])
+            found["trigenic_interaction"] = [*none[:3], snap(tau, 0.0)]
+        return found
+
+
+def _subsets(sets: NDArray[np.int32]) -> list[NDArray[np.int32]]:
+    """Return the subsets of one allele less, [S, k - 1] each."""
+    return [np.delete(sets, place, axis=1) for place in range(sets.shape[1])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import multiprocessing
 import os
@@ -41,7 +42,7 @@ def problem() -> FluxProblem:
 
 def test_what_the_primal_simplex_leaves_unsolved_the_dual_one_solves(problem: FluxProblem) -> None:
     usual, limited = FluxSolver(problem), FluxSolver(problem)
-    limited._parameters.it_lim = limited._presolving.it_lim = 0  # type: ignore[attr-defined]
+    limited._primal.it_lim = limited._presolving.it_lim = 0
     for r in range(0, len(problem.lower), 5):
         expected = usual.solve(without(r)).value
         assert limited.solve(without(r)).value == pytest.approx(expected, abs=1e-8)
@@ -61,21 +62,21 @@ def test_a_capacity_without_a_bound_is_infinite(problem: FluxProblem) -> None:
     upper = problem.upper.copy()
     upper[cycle] = np.inf
     solver = FluxSolver(replace(problem, upper=upper))
-    assert [solver.capacity(reaction) for reaction in cycle] == [(0, np.inf)] * 2
+    assert [solver.capacity(reaction, sign) for reaction in cycle for sign in (-1, 1)] == [0, np.inf] * 2
 
 
 def test_a_forced_flux_is_at_most_the_limit(problem: FluxProblem) -> None:
     maintenance = int(np.argmax(problem.lower))
-    growth = Growth(KnockoutRules((), (), (np.array([maintenance]),)), problem, processes=1)
+    rule_of = np.where(np.arange(len(problem.lower)) == maintenance, 0, 1)
+    growth = Growth(KnockoutRules((), (ast.Name("g"),), rule_of), problem, processes=1)
     growth._capacities[:] = 10.0
     for left, limits in ((0.0, (0, 0)), (0.5, (5, 5)), (0.875, (8.39, 8.75))):
-        lost = np.zeros(1, np.int32).tobytes(), np.array([left], np.float32).tobytes()
-        assert growth._bounds(lost) == (maintenance, *limits)
+        assert growth._bounds(np.array([left], np.float32)) == (maintenance, *limits)
 
 
 def test_running_out_of_time_is_not_infeasible(problem: FluxProblem) -> None:
     solver = FluxSolver(problem)
-    solver._parameters.tm_lim = solver._presolving.tm_lim = solver._dual.tm_lim = 0  # type: ignore[attr-defined]
+    solver._primal.tm_lim = solver._presolving.tm_lim = solver._dual.tm_lim = 0
     solution = solver.solve(without(*range(0, len(problem.lower), 10)))
     assert solution.timed_out
     assert np.isnan(solution.value)

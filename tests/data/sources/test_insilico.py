@@ -328,9 +328,9 @@ def test_what_the_solver_cannot_tell_is_left_out_and_said(
 ) -> None:
     model = load_model("textbook")
     lost = model.reactions.index("ENO")  # of one gene, which has no other reaction
-    largest = FluxSolver._largest
+    capacity = FluxSolver.capacity
     monkeypatch.setattr(
-        FluxSolver, "_largest", lambda of, lp, j, sign: float("nan") if j == lost else largest(of, lp, j, sign)
+        FluxSolver, "capacity", lambda of, j, sign: float("nan") if j == lost else capacity(of, j, sign)
     )
     with caplog.at_level(logging.WARNING, logger="dglcell"):
         table = screen(pairs="none", activities=[0.0, 0.5])
@@ -383,7 +383,7 @@ def test_a_reaction_is_as_strong_as_its_best_complex(texts: list[str], changed: 
     rules = KnockoutRules.of(model)
     genes = np.array([rules.genes.index(gene) for gene in changed], dtype=np.int64)
     (left,) = rules.left(1, np.zeros_like(genes), genes, np.array([*changed.values()], np.float32))
-    found = {int(reaction): left[rule] for rule, of in enumerate(rules.reactions) for reaction in of}
+    found = dict(enumerate(left[rules.rule_of].tolist()))
     assert found == {
         i: max(min(changed.get(gene, 1.0) for gene in genes) for genes in enzyme_complexes(reaction.gpr))
         for i, reaction in enumerate(model.reactions)
