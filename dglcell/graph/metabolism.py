@@ -60,12 +60,11 @@ def enzyme_complexes(rule: GPR, *, limit: int = 10_000, where: str = "rule") -> 
 class Metabolism:
     """Hold a genome-scale metabolic model as index arrays (no cobra objects).
 
-    A reaction of the model becomes one node per enzyme complex × direction; a reaction without a rule
-    one node per direction. ``PFK#2+`` is complex 2 of PFK running forward, ``PFK#2-`` backward,
-    ``O2t+`` has no rule. Directions follow the flux bounds: backward if the lower bound is negative, forward if the
-    upper bound is positive. A reaction that allows no flux keeps one node, forward, as a place in the network.
-    (yeast-GEM 9.0.2 has 7 of these, counted in its 7,122 nodes, and no
-    reaction that only runs backward.)
+    A reaction of the model becomes one node per enzyme complex × direction; a reaction without a rule one node per
+    direction. ``PFK#2+`` is complex 2 of PFK running forward, ``PFK#2-`` backward, ``O2t+`` has no rule. Directions
+    follow the flux bounds: backward if the lower bound is negative, forward if the upper bound is positive. A reaction
+    that allows no flux keeps one node, forward, as a place in the network. (yeast-GEM 9.0.2 has 7 of these, counted in
+    its 7,122 nodes, and no reaction that only runs backward.)
     """
 
     genes: Vocabulary  #: all genes of the model
@@ -78,17 +77,16 @@ class Metabolism:
     model_reactions: Vocabulary  #: reactions as the model has them
     model_reaction_of: NDArray[np.int64]  #: [N] index into ``model_reactions`` for each reaction node
     compartments: tuple[str, ...]  #: compartment of each metabolite
-    provenance: dict[str, Any] = field(default_factory=dict)  #: model name, where it came from with sha256, and counts
-    aliases: Vocabulary = field(default_factory=Vocabulary)  #: the names that the model has for its genes
+    provenance: dict[str, Any]  #: model name, where it came from with sha256, and counts
+    aliases: Vocabulary  #: the names that the model has for its genes
+    titles: Mapping[str, Mapping[str, str]]  #: node type → reaction of the model, or metabolite → its name in words
     #: medium → reaction node → its activity there, where that differs between media
     media: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    #: node type → reaction of the model, or metabolite → what the model calls it in words
-    titles: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """Return what the user called the model."""
-        return str(self.provenance.get("name", ""))
+        return str(self.provenance["name"])
 
     @classmethod
     def read(
@@ -116,26 +114,27 @@ class Metabolism:
             Vocabulary.of(one.id for one in of) for of in (model.genes, model.metabolites, model.reactions)
         )
         nodes = sorted((node for reaction in model.reactions for node in _nodes(reaction)), key=lambda node: node[0])
-        names = [name for name, *_ in nodes]
-        if unclear := sorted({reaction.id for name, reaction, *_ in nodes if model_reaction(name) != reaction.id}):
+        names, reactions, complexes, signs = zip(*nodes, strict=True)
+        owners = [reaction.id for reaction in reactions]
+        if unclear := sorted({of for name, of in zip(names, owners, strict=True) if model_reaction(name) != of}):
             what = f"metabolic model '{where}': names of reactions end as those of enzyme complexes do"
             raise GraphError(what, got=listing(unclear), do="rename reactions whose names end in '#' and a number")
-        catalyses = [(genes.index(gene), i) for i, (*_, complex_, _) in enumerate(nodes) for gene in sorted(complex_)]
+        catalyses = [(genes.index(gene), i) for i, complex_ in enumerate(complexes) for gene in sorted(complex_)]
         converts = [
             (i, metabolites.index(metabolite.id), sign * coefficient)
-            for i, (_, reaction, _, sign) in enumerate(nodes)
+            for i, (reaction, sign) in enumerate(zip(reactions, signs, strict=True))
             for metabolite, coefficient in reaction.metabolites.items()
         ]
         sizes = {"genes": len(genes), "reactions": len(model_reactions), "metabolites": len(metabolites)}
         return cls(
             genes=genes,
-            reactions=Vocabulary(tuple(names)),
+            reactions=Vocabulary(names),
             metabolites=metabolites,
             catalyses=np.array(catalyses, dtype=np.int64).reshape(-1, 2).T.copy(),
             converts=np.array([edge[:2] for edge in converts], dtype=np.int64).reshape(-1, 2).T.copy(),
             stoichiometry=np.array([edge[2] for edge in converts], dtype=np.float32),
             model_reactions=model_reactions,
-            model_reaction_of=model_reactions.indices([reaction.id for _, reaction, *_ in nodes]),
+            model_reaction_of=model_reactions.indices(owners),
             compartments=tuple(model.metabolites.get_by_id(name).compartment or "" for name in metabolites),
             provenance={"name": where, "id": model.id or "", **sizes},
             aliases=model_aliases(model),
@@ -250,14 +249,13 @@ def _activities(media: Uptakes, reactions: Vocabulary) -> dict[str, dict[str, fl
 
     Exchange reactions that are the same in all media are left out, and so are those without uptake.
     """
-    bounded = {  # cobra writes 1000 where a model has no bound
-        name: {exchange: min(uptake, 1000.0) for exchange, uptake in uptakes.items()} for name, uptakes in media.items()
-    }
     shares: dict[str, dict[str, float]] = {name: {} for name in media}
-    for node in reactions:
-        amounts = {name: uptakes.get(model_reaction(node), 0.0) for name, uptakes in bounded.items()}
+    for node in filter(lambda node: node.endswith("-"), reactions):
+        exchange = model_reaction(node)
+        # cobra writes 1000 where a model has no bound.
+        amounts = {name: min(uptakes.get(exchange, 0.0), 1000.0) for name, uptakes in media.items()}
         largest = max(amounts.values())
-        if node.endswith("-") and min(amounts.values()) < largest:
+        if min(amounts.values()) < largest:
             for name, amount in amounts.items():
                 shares[name][node] = amount / largest
     return shares
