@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import chain
@@ -30,6 +31,8 @@ from dglcell.errors import DataError, listing
 from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.model_files import named_aliases
 from dglcell.graph.vocabulary import Vocabulary
+
+log = logging.getLogger("dglcell")
 
 
 def measure_csv(config: CsvConfig, raw: str | None = None) -> Strains:
@@ -143,9 +146,7 @@ def _in_each_medium(rows: Rows, config: CsvConfig) -> tuple[Rows, CsvConfig]:
 
 
 def _covariates(rows: Rows, config: CsvConfig) -> tuple[dict[str, NDArray[Any]], list[Issue]]:
-    """Return the covariates of the rows, numbers where all cells of the column are numbers and else texts; and
-    what is wrong with them.
-    """
+    """Return the covariates of rows, as numbers where all cells of a column are some; and what is wrong with them."""
     found, issues = dict[str, NDArray[Any]](), list[Issue]()
     for name, column in config.covariates.items():
         cells = rows.column(column, "covariates").str.strip()
@@ -249,10 +250,7 @@ def keep(rows: Strains, chosen: NDArray[np.bool_], **counts: int) -> Strains:
 
 
 def strain_numbers(rows: Strains) -> NDArray[np.int64]:
-    """Return a number for each row, [R], equal for rows of the same genes in any order, activities and covariates.
-
-    Strains are numbered by first appearance.
-    """
+    """Return a number for each row, [R], by first appearance, equal for the same genes, activities and covariates."""
     import pandas as pd
 
     return pd.factorize(rows.strain_keys)[0].astype(np.int64, copy=False)
@@ -331,18 +329,20 @@ def merge_replicates(rows: Strains) -> Strains:
         "replicate_rows_merged": len(keys) - len(first),
         "genes": len(used),
     }
-    p_values = {
-        name: np.where(single, values[first], np.float32(np.nan)) for name, values in rows.of_kind(P_VALUE).items()
-    }
+    p_values = {name: np.where(single, of[first], np.float32(np.nan)) for name, of in rows.of_kind(P_VALUE).items()}
     columns = columns_of(phenotype=means, p_value=p_values, sd=sds, replicates=replicates)
     columns |= {column: values for column, values in strains.columns.items() if column.kind == COVARIATE}
-    return strains.with_(
+    merged = strains.with_(
         names=tuple(rows.names[gene] for gene in used),
         targets=targets.astype(np.int32),
         columns=columns,
         units={name: rows.units.get(name, "") for name in means},
         provenance=counted(rows, **counts).provenance,
     )
+    if mixed := [name for name, *of in zip(means, rows.kinds, merged.kinds, strict=True) if len({*of}) > 1]:
+        said = "%s: a strain has both 0 and 1, and their mean makes this a number; `replicates: refuse` names such rows"
+        log.warning(said, listing(mixed))
+    return merged
 
 
 def mean_and_sd(

@@ -50,10 +50,6 @@ def measured(rows: Rows, names: tuple[str, ...] = NAMES, source: str = "made up"
     return Strains.from_indices(names, [genes for genes, *_ in rows], columns=kinds, **about)
 
 
-def present(values: list[float]) -> list[float]:
-    return [float(np.float32(value)) for value in values if not math.isnan(value)]
-
-
 @given(st.lists(row(), min_size=1, max_size=40))
 @examples(30)
 def test_means_spreads_and_numbers_are_those_of_each_strain(rows: Rows) -> None:
@@ -66,7 +62,7 @@ def test_means_spreads_and_numbers_are_those_of_each_strain(rows: Rows) -> None:
     assert set(table.of_kind("replicates")) == ({"score", "fitness"} if repeated else set())
     for s, group in enumerate(groups.values()):
         for name, column in (("score", 1), ("fitness", 3)):
-            values = present([r[column] for r in group])
+            values = [float(np.float32(r[column])) for r in group if not math.isnan(r[column])]
             mean = statistics.fmean(values) if values else math.nan
             np.testing.assert_allclose(table.phenotypes[name][s], mean, rtol=1e-6, atol=1e-7)
             sd = statistics.stdev(values) if len(values) > 1 else math.nan
@@ -80,6 +76,13 @@ def test_means_spreads_and_numbers_are_those_of_each_strain(rows: Rows) -> None:
     counts = table.provenance.counts
     assert counts["strains"] == len(groups)
     assert counts["strains_with_replicates"] == sum(len(group) > 1 for group in groups.values())
+
+
+def test_a_class_that_becomes_a_number_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    merge_replicates(measured([((0,), 0.1, 0.5, 0.0), ((0,), 0.1, 0.5, 1.0), ((1,), 0.0, 0.5, 1.0)]))
+    assert [record.getMessage().partition(";")[0] for record in caplog.records] == [
+        "fitness: a strain has both 0 and 1, and their mean makes this a number"
+    ]
 
 
 TRI = "trigenic"
@@ -127,8 +130,7 @@ def test_strains_of_both_parts_once_each(folder: Path) -> None:
     np.testing.assert_allclose(table.of_kind("sd")["fitness"], [0.2 / np.sqrt(2), 0.02, 0.03, 0.01], rtol=1e-6)
     assert table.of_kind("replicates")["fitness"].tolist() == [2, 1, 1, 1]
     provenance = table.provenance
-    assert provenance.source == "union"
-    assert provenance.description == "Union of kuzmin2018, kuzmin2020"
+    assert (provenance.source, provenance.description) == ("union", "Union of kuzmin2018, kuzmin2020")
     assert set(provenance.files) == {"aao1729_data_s1.tsv", "aaz5667-Table-S1.tsv"}
     assert "Kuzmin et al. 2018" in provenance.citation
     assert "Kuzmin et al. 2020" in provenance.citation
@@ -141,8 +143,7 @@ def test_strains_of_both_parts_once_each(folder: Path) -> None:
 def test_with_a_table_of_ones_own(folder: Path) -> None:
     (folder / "own.csv").write_text(f"a,b,growth,when\n{D},{A},0.7,today\n{A},{X},0.6,today\n")
     own = PartConfig("csv", CsvConfig(path="own.csv", genes=["a", "b"], phenotypes={"fitness": "growth"}))
-    config = union()
-    config.union.parts = [own, config.union.parts[0]]
+    config = union(parts=[own, parts()[0]])
     table = load_source(config, str(folder))
     assert table.genotypes[:3] == [[D, A], [A, X], [A, B, C]]
     assert np.isnan(table.phenotypes["trigenic_interaction"][:2]).all()
@@ -196,9 +197,8 @@ def test_wrong_keys_name_their_part(tmp_path: Path, old: str, new: str, message:
 def test_a_part_with_names_of_its_own_is_a_phenotype_of_its_own(folder: Path) -> None:
     table = load_source(union(parts=parts(trigenic_interaction="tau_2018")), str(folder))
     assert table.genotypes == [[A, B, C], [A, B, D], [A, X, C], [C, D, A]]
-    nan = np.nan
-    np.testing.assert_allclose(table.phenotypes["tau_2018"], [-0.1, 0.1, 0.2, nan], rtol=1e-6)
-    np.testing.assert_allclose(table.phenotypes["trigenic_interaction"], [0.3, nan, 0.2, 0.4], rtol=1e-6)
+    np.testing.assert_allclose(table.phenotypes["tau_2018"], [-0.1, 0.1, 0.2, math.nan], rtol=1e-6)
+    np.testing.assert_allclose(table.phenotypes["trigenic_interaction"], [0.3, math.nan, 0.2, 0.4], rtol=1e-6)
     assert table.of_kind("p_value").keys() == {"tau_2018", "trigenic_interaction"}
     assert table.provenance.parameters["parts"][0]["phenotypes"] == {"trigenic_interaction": "tau_2018"}
     for names, message in (
