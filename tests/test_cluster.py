@@ -188,14 +188,9 @@ KEYS = (
     ids=[*KEYS, "surroundings", "file"],
 )
 def test_no_value_is_executed(
-    name: str,
-    more: str,
-    overrides: list[str],
-    before: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, more: str, overrides: list[str], before: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:
+) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).write_text(MODEL + more)
     assert main(["job", "render", name, *overrides]) == 0

@@ -33,13 +33,9 @@ class NodeMask:
     lists_lost = False  #: whether lost pairs are listed where all pairs are computed
 
     def __init__(
-        self,
-        cell: ResidentGraph,
-        kept: dict[str, Kept],
-        kernel: str = "auto",
-        choices: Choices | None = None,
+        self, cell: ResidentGraph, kept: dict[str, Kept], kernel: str = "auto", choices: Choices | None = None,
         kept_pass: BasePass | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.cell, self.kept, self.kernel = cell, dict(kept), kernel
         self.choices, self.kept_pass = choices or Choices(), kept_pass
         self.num_strains = next(iter(kept.values())).strains_NB.shape[1]
@@ -193,14 +189,9 @@ class Difference(NodeMask):
         return self._aggregate_listed(relation, states, base_MH, reduce, sources, targets)
 
     def _aggregate_listed(
-        self,
-        relation: Relation,
-        states: DifferenceStates,
-        base_MH: Tensor,
-        reduce: str,
-        sources: RowIndex,
+        self, relation: Relation, states: DifferenceStates, base_MH: Tensor, reduce: str, sources: RowIndex,
         targets: RowIndex,
-    ) -> DifferenceStates:
+    ) -> DifferenceStates:  # fmt: skip
         """Return sums or means for the pairs that receive something else than the base does from those that send so."""
         sent_DH = sent_by(self.kept[relation[0]], states.base_NH, states.at(sources), sources)
         sums_KH = listed_sums(sent_DH, self.cell[relation], sources, targets)

@@ -47,14 +47,9 @@ class Choices:
         return cls(of_edges or ("difference" if device_type == "cpu" else "node_mask"))
 
     def for_run(
-        self,
-        device_type: str,
-        rows: float,
-        *,
-        precision: str = "auto",
-        compiled: str = "auto",
+        self, device_type: str, rows: float, *, precision: str = "auto", compiled: str = "auto",
         one_kernel: bool = False,
-    ) -> Choices:
+    ) -> Choices:  # fmt: skip
         """Return the same choices with the form of layers for a run of so many rows, over all strains and relations.
 
         Layers are compiled where a GPU has enough to compute; a CPU gains less from it than compiling costs. Compiled
@@ -84,12 +79,9 @@ VARIANTS = 64  # of a compiled function: by device, precision, arguments that di
 
 
 def apply_to_rows(
-    function: Callable[..., Tensor],
-    rows: int | Tensor,
-    bases: Sequence[Tensor],
-    deltas: Sequence[Tensor | None],
+    function: Callable[..., Tensor], rows: int | Tensor, bases: Sequence[Tensor], deltas: Sequence[Tensor | None],
     compiled: bool,
-) -> tuple[Tensor, Tensor | None]:
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Return base and difference of a function of tensors [rows, H], from those of its arguments.
 
     ``rows`` has their owners, see ``PerturbedTensor``. The function's method ``in_one_kernel`` may compute both by a

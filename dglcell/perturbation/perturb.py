@@ -127,13 +127,9 @@ def check_strategy_device(strategy: str, device_type: str) -> None:
 
 
 def perturb(
-    graph: ResidentGraph,
-    batch: Perturbs,
-    strategy: str = "node_mask",
-    kernel: str = "auto",
-    choices: Choices | None = None,
-    kept_pass: BasePass | None = None,
-) -> PerturbedCell:
+    graph: ResidentGraph, batch: Perturbs, strategy: str = "node_mask", kernel: str = "auto",
+    choices: Choices | None = None, kept_pass: BasePass | None = None,
+) -> PerturbedCell:  # fmt: skip
     """Return the graphs of all strains of a batch on the device of the graph; see ``dglcell.perturb``.
 
     ``choices`` say what ``auto`` stands for, or else the device's defaults. The base of ``difference`` and

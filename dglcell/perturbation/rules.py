@@ -174,8 +174,7 @@ def _difference(x: PerturbedTensor, like: PerturbedTensor) -> Tensor:
 
 
 def _add(x: Any, y: Any, *, alpha: float = 1) -> PerturbedTensor:
-    if alpha != 1:
-        y = _multiply(y, alpha)
+    y = y if alpha == 1 else _multiply(y, alpha)
     if not isinstance(x, PerturbedTensor):
         return PerturbedTensor(x + y.base, y.delta, y.rows)
     if not isinstance(y, PerturbedTensor):
@@ -267,8 +266,7 @@ def _where(condition: Tensor, x: Any, y: Any) -> PerturbedTensor:
     if condition.dim() == base.dim() and len(condition) == len(base):
         condition = like.spread(condition)
     delta_x, delta_y = (_difference(one, like) if isinstance(one, PerturbedTensor) else 0.0 for one in (x, y))
-    delta: Tensor = torch.where(condition, delta_x, delta_y)
-    return PerturbedTensor(base, delta, like.rows)
+    return PerturbedTensor(base, torch.where(condition, delta_x, delta_y), like.rows)
 
 
 def _dropout(x: PerturbedTensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> PerturbedTensor:

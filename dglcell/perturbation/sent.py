@@ -109,14 +109,9 @@ class Kept:
     """
 
     def __init__(
-        self,
-        base_N1: Tensor,
-        strains_NB: Tensor,
-        slots: Slots | None = None,
-        *,
-        activities_NB: Tensor | None = None,
+        self, base_N1: Tensor, strains_NB: Tensor, slots: Slots | None = None, *, activities_NB: Tensor | None = None,
         whole: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.base_N1, self.strains_NB, self.slots, self.whole = base_N1, strains_NB, slots, whole
         self.activities_NB = None if activities_NB is None else activities_NB * strains_NB
         self._minus_lost: dict[torch.dtype, Tensor] = {}

@@ -161,14 +161,9 @@ class DifferenceStates(States):
     """
 
     def __init__(
-        self,
-        base_NH: Tensor,
-        delta: Tensor | None,
-        index: RowIndex | None,
-        num_strains: int,
-        choices: Choices,
+        self, base_NH: Tensor, delta: Tensor | None, index: RowIndex | None, num_strains: int, choices: Choices,
         kept_pass: BasePass | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if index is not None and len(index) == 0:
             delta, index = None, None
         self._base_NH, self.delta, self.index, self.num_strains = base_NH, delta, index, num_strains
@@ -264,14 +259,9 @@ class DifferenceStates(States):
         return self.with_difference(base_NH, _joined([delta for _, delta in outs]), index)
 
     def _listed_blocks(
-        self,
-        body: _Body,
-        bases: Sequence[Tensor],
-        deltas: Sequence[Tensor | None],
-        local: Tensor,
-        starts: Tensor,
+        self, body: _Body, bases: Sequence[Tensor], deltas: Sequence[Tensor | None], local: Tensor, starts: Tensor,
         number: int,
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    ) -> Iterator[tuple[Tensor, Tensor]]:  # fmt: skip
         n = len(starts)
         cuts = torch.arange(0, number + n, rows_in_block(starts.device))
         first = sorted({*torch.searchsorted(starts + torch.arange(n), cuts).tolist(), 0} - {n})
@@ -415,10 +405,7 @@ def _sum_of_bases(addends: Sequence[Addend]) -> Tensor:
 
 
 def _sum_up(tensors: Sequence[Tensor]) -> Tensor:
-    total = tensors[0]
-    for tensor in tensors[1:]:
-        total = total + tensor
-    return total
+    return sum(tensors[1:], tensors[0])
 
 
 def _joined(blocks: Sequence[Tensor]) -> Tensor:

@@ -175,14 +175,9 @@ def strains_of(offsets: Tensor, number: int) -> Tensor:
 
 
 def read_targets(
-    what: str,
-    lists: Lists,
-    size: int,
-    names: Vocabulary | None = None,
-    activities: Lists | Tensor | None = None,
-    *,
+    what: str, lists: Lists, size: int, names: Vocabulary | None = None, activities: Lists | Tensor | None = None, *,
     repeats: bool = False,
-) -> Targets:
+) -> Targets:  # fmt: skip
     """Look up ids or names of what strains change, of ``size`` such things, and check them.
 
     ``activities`` are what is left of each, None where all are lost. A ``GenotypeError`` names the strain and calls the

@@ -49,12 +49,9 @@ def alike(seed: int, num_genes: int = 5) -> GeneSimilarity:
 
 
 def problem_of(
-    train: Strains,
-    y_train: NDArray[np.float64],
-    validation: Strains | None = None,
-    y_validation: NDArray[np.float64] | None = None,
-    similarity: GeneSimilarity | None = None,
-) -> Problem:
+    train: Strains, y_train: NDArray[np.float64], validation: Strains | None = None,
+    y_validation: NDArray[np.float64] | None = None, similarity: GeneSimilarity | None = None,
+) -> Problem:  # fmt: skip
     """Return a problem; without a validation part the training part is one, too."""
     validation = train if validation is None else validation
     y_validation = y_train if y_validation is None else y_validation

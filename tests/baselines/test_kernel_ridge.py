@@ -68,13 +68,9 @@ def plain_covariance(model: KernelRidge, left: Strains, right: Strains) -> NDArr
 
 
 def fitted(
-    strains: Strains,
-    y: NDArray[np.float64],
-    similarity: GeneSimilarity,
-    profiles: float,
-    penalties: tuple[float, ...],
-    spreads: tuple[float, ...] = (0.0,),
-) -> list[KernelRidge]:
+    strains: Strains, y: NDArray[np.float64], similarity: GeneSimilarity, profiles: float,
+    penalties: tuple[float, ...], spreads: tuple[float, ...] = (0.0,),
+) -> list[KernelRidge]:  # fmt: skip
     problem = problem_of(strains, y, similarity=similarity)
     return list(fit_kernel_ridge(problem, profiles, penalties, spreads))
 

@@ -202,12 +202,9 @@ def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 @pytest.mark.parametrize("hostile", [pytest.param(one, id=one.name) for one in inputs()])
 def test_it_is_refused(
-    hostile: Input,
-    tiny_run: RunDirectory,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    hostile: Input, tiny_run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:
+) -> None:  # fmt: skip
     """It ends with 2 and one message, which names what to mend and is fit for a terminal; nothing is written."""
     given = {EXPERIMENT: MINIMAL, FILE: "text\n", "a\nb.yaml": MINIMAL, **hostile.files}
     for name, content in given.items():

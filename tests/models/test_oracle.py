@@ -130,15 +130,9 @@ def gradients(y: Tensor, model: HeteroCell, *more: Tensor) -> list[Tensor]:
     dense_share=DENSE_SHARES,
 )
 def test_a_model_equals_plain_torch_on_the_strains_own_graphs(
-    strategy: str,
-    where: str,
-    what: str,
-    data: Any,
-    cell: RandomCell,
-    engine: Engine,
-    dense_share: float,
+    strategy: str, where: str, what: str, data: Any, cell: RandomCell, engine: Engine, dense_share: float,
     **changes: Any,
-) -> None:
+) -> None:  # fmt: skip
     if strategy in DGL_STRATEGIES and where != CPU:
         pytest.skip("DGL has its own paths on a GPU, and needs a build for it")
     conv = data.draw(st.sampled_from([name for name in CONVS if name != "gatv2" or strategy in DGL_STRATEGIES]))

@@ -40,13 +40,9 @@ WIDTH = 4
 
 
 def dense_aggregate(
-    cell: RandomCell,
-    relation: Relation,
-    strains: list,
-    x_NBH: Tensor,
-    reduce: str,
+    cell: RandomCell, relation: Relation, strains: list, x_NBH: Tensor, reduce: str,
     changes: list[Changes] | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """[M, B, H] by the adjacency of every strain's reduced graph."""
     columns = []
     for b, strain in enumerate(strains):

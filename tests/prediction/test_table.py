@@ -132,14 +132,9 @@ PAIR = [["b0008", "b0114"], ["b0115"]]
     ],
 )
 def test_genes_and_activities_of_tables(
-    trained: Trained,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    text: str,
-    columns: GenotypeColumns,
-    genotypes: list[list[str]],
-    activities: list[float] | None,
-) -> None:
+    trained: Trained, tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, columns: GenotypeColumns,
+    genotypes: list[list[str]], activities: list[float] | None,
+) -> None:  # fmt: skip
     (tmp_path / "in.csv").write_text(text)
     found = columns.read(tmp_path / "in.csv", trained.cell.genes).strains
     assert found.genotypes == genotypes

@@ -44,14 +44,9 @@ def row_of(model: str, part: str, phenotype: str, p: Predictions, is_baseline: b
 
 
 def files(
-    rows: list[ResultRow],
-    predictions: dict[str, dict[str, Predictions]],
-    record: Sequence[dict[str, Any]] = (),
-    name: str = "demo",
-    *,
-    predicts: dict[str, str] | None = None,
-    epoch: int = 1,
-) -> RunFiles:
+    rows: list[ResultRow], predictions: dict[str, dict[str, Predictions]], record: Sequence[dict[str, Any]] = (),
+    name: str = "demo", *, predicts: dict[str, str] | None = None, epoch: int = 1,
+) -> RunFiles:  # fmt: skip
     """Return what a run of this content would have written."""
     config = {"experiment": {"name": name}, "seed": 0, "split": {"kind": "random"}, "plot_points": 10_000}
     cell = {"genes": 137, "edges": 1000}

@@ -106,13 +106,9 @@ def write_xlsx(path: Path, rows: Sequence[Row]) -> Path:
 
 
 def read(
-    name: str,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    rows: Sequence[int] | None = None,
-    only: Sequence[str] = (),
-    **options: Any,
-) -> Strains:
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, rows: Sequence[int] | None = None,
+    only: Sequence[str] = (), **options: Any,
+) -> Strains:  # fmt: skip
     """Read a screen from small files in ``folder``, of some tables, with these numbers of rows declared of them."""
     screen = laboratory.LABORATORIES[name]
     chosen = {key: table for key, table in screen.tables.items() if key in only or not only}

@@ -232,14 +232,9 @@ FILTERS: list[tuple[str, dict[str, object], list[list[str]], tuple[str, int]]] =
 
 @pytest.mark.parametrize(("name", "options", "strains", "count"), FILTERS)
 def test_rows_are_chosen(
-    name: str,
-    options: dict[str, object],
-    strains: list[list[str]],
-    count: tuple[str, int],
-    kuzmin2018: Path,
-    costanzo2016: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    name: str, options: dict[str, object], strains: list[list[str]], count: tuple[str, int], kuzmin2018: Path,
+    costanzo2016: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     table = read(name, kuzmin2018, monkeypatch, **options)  # both are in one folder
     assert table.genotypes == strains
     assert table.provenance.counts[count[0]] == count[1]
