@@ -141,16 +141,13 @@ class RandomCell:
 
 @st.composite
 def random_cells(draw: st.DrawFn) -> RandomCell:
-    """Cells with self-loops, multi-edges, an empty relation, isolated nodes and complexes of several genes."""
+    """Cells with self-loops, multi-edges, an empty relation, isolated nodes, complexes, perhaps no metabolites."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    sizes = {
-        "gene": draw(st.integers(1, 12)),
-        "reaction": draw(st.integers(1, 6)),
-        "metabolite": draw(st.integers(1, 5)),
-    }
+    ends = {"gene": (1, 12), "reaction": (1, 6), "metabolite": (0, 5)}
+    sizes = {node_type: draw(st.integers(*of)) for node_type, of in ends.items()}
     edges, weights = {}, {}
     for relation, (source, destination) in EDGES.items():
-        number = 0 if relation[1] == "empty" else draw(st.integers(0, 30))
+        number = 0 if relation[1] == "empty" or not sizes[source] * sizes[destination] else draw(st.integers(0, 30))
         u = rng.integers(0, sizes[source], number)
         v = rng.integers(0, sizes[destination], number)
         if relation[1] == "physical" and number:

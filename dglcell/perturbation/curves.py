@@ -117,7 +117,7 @@ def curve_difference(a: Tensor, delta: Tensor, rows: int | Tensor, curve: str, *
 
     ``a`` is [n, ...] of the base, and ``rows`` the row of the base that each difference belongs to.
     """
-    change = _apply(a, delta, rows, curve, *parameters)
+    change = _apply(a, delta, rows, curve, *parameters) if len(delta) else delta
     return change if active() is None else _with_secant(a, delta, rows, curve, parameters, change)
 
 
@@ -216,6 +216,8 @@ def share_changes(p: Tensor, logits: Tensor, delta: Tensor, dim: int, alive: Ten
     gone = torch.zeros((), dtype=torch.bool, device=delta.device) if alive is None else ~alive
     # Not `broadcast_shapes`, which imports sympy: half a second of a prediction.
     delta, gone, _ = torch.broadcast_tensors(delta, gone, p)
+    if not delta.shape[dim]:  # of no entries there is no largest one
+        return delta
     # Shares do not change when all logits are shifted. That costs digits: only what would overflow is shifted.
     top = (delta.masked_fill(gone, floor).amax(dim, keepdim=True) - LARGEST_EXPONENT).clamp(min=0).detach()
     m = torch.expm1((delta - top).masked_fill(gone, -torch.inf))

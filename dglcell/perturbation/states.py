@@ -147,7 +147,7 @@ class WholeStates(States):
             part = rows[0] if function is None else function(*rows)
             total = part if total is None else total + part
         assert total is not None
-        return WholeStates(total.unflatten(0, (len(self.x_NCH), -1)), self.num_strains)
+        return WholeStates(total.unflatten(0, (-1, 1 if shared else 1 + self.num_strains)), self.num_strains)
 
 
 class DifferenceStates(States):
