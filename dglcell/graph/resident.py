@@ -157,10 +157,10 @@ class SteadyState(Derivation):
         return cls(edges.src, edges.dst, edges.weight, cell.num_nodes[REACTION], cell.num_nodes[METABOLITE])
 
     def lost(self, keep: Mapping[str, Tensor], asked: Sequence[object]) -> Tensor:
-        known = () if self.last is None else self.last[0]
-        if self.last is None or [*map(id, known)] != [*map(id, asked)]:
-            self.last = asked, self.blocked(~keep[REACTION])
-        return self.last[1]
+        last = self.last  # once, as another thread may ask about other strains
+        if last is None or [*map(id, last[0])] != [*map(id, asked)]:
+            last = self.last = asked, self.blocked(~keep[REACTION])
+        return last[1]
 
     @torch.no_grad()
     def blocked(self, lost_NB: Tensor) -> Tensor:

@@ -134,19 +134,19 @@ def compiler_works(device_type: str) -> bool:
 class BasePass:
     """Hand out the base's tensors during one pass over a batch, in the order in which they are asked for.
 
-    The base is computed by the same operations in the same order for every batch. The first pass therefore fills a
-    list, and later passes read it from its start.
+    The base is computed by the same operations in the same order for every batch. The first pass therefore numbers what
+    it makes, and later passes read it from its start. Several threads may do both at once: what they make is equal.
     """
 
-    def __init__(self, tensors: list[Any]) -> None:
+    def __init__(self, tensors: dict[int, Any]) -> None:
         self._tensors, self._next = tensors, 0
 
     def once(self, make: Callable[[], T]) -> T:
         """Return the next tensor or tuple of tensors, and make it if no earlier pass has come this far."""
-        if self._next == len(self._tensors):
-            self._tensors.append(make())
-        self._next += 1
-        found: T = self._tensors[self._next - 1]
+        number, self._next = self._next, self._next + 1
+        if number not in self._tensors:
+            self._tensors[number] = make()
+        found: T = self._tensors[number]
         return found
 
 
@@ -161,7 +161,7 @@ class BaseCache:
 
     def forget(self) -> None:
         """Drop all tensors that are kept."""
-        self._lists: dict[tuple[int, ...], list[Any]] = {}
+        self._tables: dict[tuple[int, ...], dict[int, Any]] = {}
         self._weights: list[Tensor] = []
         self._marks: list[object] = []
 
@@ -181,9 +181,9 @@ class BaseCache:
         if self._marks != marks:
             self.forget()
             self._marks, self._weights = marks, weights
-        if shared not in self._lists:
-            self._lists = {genes: tensors for genes, tensors in self._lists.items() if not genes}
-        return BasePass(self._lists.setdefault(shared, []))
+        if shared not in self._tables:
+            self._tables = {genes: tensors for genes, tensors in [*self._tables.items()] if not genes}
+        return BasePass(self._tables.setdefault(shared, {}))
 
 
 def _version(weight: Tensor) -> int:

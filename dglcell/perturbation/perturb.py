@@ -156,7 +156,7 @@ def perturb(
         raise no_edges("a strain that changes single edges", strategy)
     whole, base = not changes.shared, {t: torch.ones_like(mask[:, :1]) for t, mask in keep.items()}
     if not whole:
-        base = (kept_pass or BasePass([])).once(lambda: keep_masks(graph, changes.of_shared()))
+        base = (kept_pass or BasePass({})).once(lambda: keep_masks(graph, changes.of_shared()))
     # Types whose targets say all lost and weakened nodes, which are few in every strain.
     few = {t: x for t, x in changes.nodes.items() if t not in graph.derived and x.most <= MOST_SLOTS}
     slots = {node_type: targets.padded() for node_type, targets in few.items()}

@@ -25,7 +25,7 @@ from dglcell.models.config import MODELS as CONFIGURATIONS
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.model import StrainModel, count_parameters
 from dglcell.nn.config import CROSS_RELATION
-from dglcell.perturbation.execution import Choices
+from dglcell.perturbation.execution import BaseCache, Choices
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
 from dglcell.perturbation.states import ROWS_IN_BLOCK
@@ -330,7 +330,15 @@ def kept_by(model: HeteroCell) -> dict[tuple[int, ...], list[int]]:
         parts = [part if isinstance(part, Tensor) else vars(part) for part in tree_leaves(kept)]
         return [tensor.data_ptr() for tensor in tree_leaves(parts)]
 
-    return {genes: places(kept) for genes, kept in model._base_cache._lists.items()}
+    return {genes: places(kept) for genes, kept in model._base_cache._tables.items()}
+
+
+@torch.no_grad()
+def test_passes_of_two_threads_do_not_mix_what_is_kept() -> None:
+    cache, module = BaseCache(), nn.Linear(1, 1).eval()
+    one, two = cache.replay(module), cache.replay(module)
+    assert one.once(lambda: two.once(lambda: "first")) == "first"
+    assert [one.once(lambda: "second"), two.once(lambda: "of the other")] == ["second", "second"]
 
 
 @pytest.mark.parametrize("strategy", ["difference", "node_mask"])
