@@ -100,7 +100,6 @@ class Attribution:
     sources: list[tuple[str, Tensor]] = field(default_factory=list)
     inexact: set[str] = field(default_factory=set)  #: names of functions that leave a remainder
     kept: dict[str, Kept] = field(default_factory=dict)  #: node type → what is kept of its nodes
-    thread: int = field(default_factory=threading.get_ident)
 
     def leave(self, kept: Kept, dtype: torch.dtype) -> Tensor:
         """Return how much of each node is gone, [N, B], as a source of what leaves a pooling."""
@@ -113,24 +112,22 @@ class Attribution:
         return next((node_type for node_type, known in self.kept.items() if known is kept), None)
 
 
-_ACTIVE: Attribution | None = None
+_ACTIVE: dict[int, Attribution] = {}  # of each thread that is in the mode
 
 
 def active() -> Attribution | None:
     """Return what collects sources in this thread; None outside the mode."""
-    return _ACTIVE if _ACTIVE is not None and _ACTIVE.thread == threading.get_ident() else None
+    return _ACTIVE.get(threading.get_ident()) if _ACTIVE else None
 
 
 @contextmanager
 def attributing() -> Iterator[Attribution]:
-    """Turn the mode on, and yield what collects the sources; only one thread of a process may be in the mode."""
-    global _ACTIVE
-    assert _ACTIVE is None
-    _ACTIVE = Attribution()
+    """Turn the mode on in this thread, and yield what collects the sources."""
+    _ACTIVE[threading.get_ident()] = found = Attribution()
     try:
-        yield _ACTIVE
+        yield found
     finally:
-        _ACTIVE = None
+        del _ACTIVE[threading.get_ident()]
 
 
 def with_gradient_of(value: Tensor, linear: Tensor) -> Tensor:

@@ -266,9 +266,16 @@ def test_gradients_outside_the_mode_stay_as_they_are() -> None:
     before = results(model, batch)
     with attributing():
         seen: list[Any] = []
-        thread = threading.Thread(target=lambda: seen.extend([active(), *results(model, batch)]))
+
+        def beside() -> None:
+            seen.extend([active(), *results(model, batch)])
+            with attributing() as mine:
+                seen.append(mine is active())
+
+        thread = threading.Thread(target=beside)
         thread.start()
         thread.join()
+        assert seen.pop() is True
         assert seen[0] is None
         assert active() is not None
         model(batch)
