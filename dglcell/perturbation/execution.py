@@ -106,7 +106,9 @@ def _run(
 ) -> tuple[Tensor, Tensor | None]:
     arguments = [PerturbedTensor(base, delta, rows) for base, delta in zip(bases, deltas, strict=True)]
     out = function(*arguments)
-    assert isinstance(out, PerturbedTensor)
+    if not isinstance(out, PerturbedTensor) or out.base.shape[:-1] != bases[0].shape[:-1]:
+        got = tuple(out.shape) if isinstance(out, PerturbedTensor) else f"{type(out).__name__}, without differences"
+        raise TypeError(f"a function of rows {tuple(bases[0].shape)} returned {got}; rows [..., H] become [..., H']")
     return out.base, out.delta
 
 

@@ -54,8 +54,12 @@ class PerturbedTensor:
         return _by_float64(func, *args, **(kwargs or {}))
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(Tensor, name)  # an AttributeError names the method
-        return lambda *args, **kwargs: PerturbedTensor.__torch_function__(method, (), (self, *args), kwargs)
+        found = getattr(Tensor, name)  # an AttributeError names the method
+        if callable(found):
+            return lambda *args, **kwargs: PerturbedTensor.__torch_function__(found, (), (self, *args), kwargs)
+        if isinstance(value := getattr(self.base, name), Tensor):
+            raise TypeError(f"rows have no property {name}; take a method or function, such as transpose")
+        return value  # such as the device, which strains share
 
     @property
     def shape(self) -> torch.Size:
@@ -152,12 +156,22 @@ def _linear_map(func: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> 
     parts = [part if isinstance(part, PerturbedTensor) else PerturbedTensor(part, None, like.rows) for part in parts]
     bases, deltas = [part.base for part in parts], None
     out = func(bases if several else bases[0], *args, **kwargs)
+    if like.base.dim() == 2 and active() is None:  # several relations come first; scores may be cut
+        _check_rows(func, (out if isinstance(out, Tensor) else out[0]).shape[:1] == like.base.shape[:1])
     if any(part.delta is not None for part in parts):
         filled = [_difference(part, like) for part in parts]
         deltas = func(filled if several else filled[0], *args, **kwargs)
     if isinstance(out, Tensor):
         return PerturbedTensor(out, deltas, like.rows)
     return [PerturbedTensor(b, None if deltas is None else deltas[i], like.rows) for i, b in enumerate(out)]
+
+
+def _check_rows(func: Callable[..., Any], stay: bool) -> None:
+    if not stay:
+        what = f"{func.__name__} mixes rows, or changes their number"
+        raise TypeError(
+            f"{what}; row k of a result may depend on row k alone, so take another dimension than the first"
+        )
 
 
 def joined(how: Callable[..., Any], parts: Sequence[Any], dim: int) -> Any:
@@ -304,6 +318,7 @@ def _layer_norm(
 
 def _softmax(x: PerturbedTensor, dim: int, *args: Any, **kwargs: Any) -> PerturbedTensor:
     """Compute ``p' − p = p (m − Σ p m) / (1 + Σ p m)``, with p the base's shares and m = e^Δ − 1."""
+    _check_rows(torch.softmax, dim not in (0, -x.base.dim()))
     share = torch.softmax(x.base, dim)
     if x.delta is None:
         return PerturbedTensor(share, None, x.rows)
@@ -326,7 +341,10 @@ def _by_float64(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Perturbe
         out: Tensor = func(*inputs[: len(args)], **named)
         return out
 
-    base = call([x.base if isinstance(x, PerturbedTensor) else x for x in values])
+    base: Any = call([x.base if isinstance(x, PerturbedTensor) else x for x in values])
+    if not isinstance(base, Tensor) or not base.is_floating_point():
+        what = f"{func.__name__} gives no single tensor of real numbers, which alone has a difference"
+        raise TypeError(f"{what}; take another function, such as relu, clamp or amax")
     if like.delta is None:
         return PerturbedTensor(base, None, like.rows)
     # The same wide tensors are used before and after, so that their gradients are subtracted while they are wide.
@@ -365,6 +383,8 @@ RULES: dict[str, Rule] = {
 for _name in ("add", "mul", "matmul"):
     RULES[f"__{_name}__"] = RULES[_name]
 RULES |= {"__radd__": _add, "__rmul__": _multiply}
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):  # which Python compares by itself, or not at all
+    setattr(PerturbedTensor, f"__{_name}__", lambda *both, by=_name: _by_float64(getattr(torch, by), *both))
 
 
 def as_difference(x_B: Tensor) -> Tensor:

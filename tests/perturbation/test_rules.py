@@ -19,6 +19,7 @@ from dglcell.nn.config import ACTIVATION_NAMES, NORM_NAMES, CrossRelation, GINOp
 from dglcell.nn.convolutions import GINConv
 from dglcell.nn.cross_relation import make_mixer
 from dglcell.perturbation.curves import share_changes
+from dglcell.perturbation.execution import _run as run
 from dglcell.perturbation.rules import LINEAR, RULES, PerturbedTensor
 from tests.examples import examples
 from tests.random_cells import agree, gradients
@@ -91,6 +92,7 @@ CASES = {
     "another without a rule": Case(lambda x, w: 1 / (2 + torch.cos(x) ** 2) + w / x.square().add(1), 1, (W,)),
     "einsum of several": Case(lambda x, y, w: torch.einsum("h,nh,nh->nh", w, x, y), 2, (W,)),
     "sizes": Case(lambda x: x.square() * x.size(-1) + x.dim()),
+    "properties": Case(lambda x: x.square() * x.ndim if x.ndim == 2 and not x.is_cuda else x * 0),
     "in place": Case(lambda x: F.silu(x * 1, inplace=True)),
     "a quotient": Case(lambda x, y: x / y.square().add(1), 2),
 }
@@ -372,6 +374,20 @@ def test_dropout_draws_one_mask_for_the_base_and_all_strains() -> None:
     assert torch.equal(F.dropout(PerturbedTensor(base, None, 3), 0.4).base, dense.base)  # type: ignore[arg-type]
 
 
-def test_what_a_tensor_does_not_have_is_refused() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'swish'"):
-        PerturbedTensor(torch.ones(1, 2), None, 1).swish()
+REFUSED: list[tuple[Callable[[Any], object], str]] = [
+    (lambda x: x.swish(), "no attribute 'swish'"),
+    (lambda x: x.T, "no property T"),
+    (lambda x: torch.where(x == 0, 1.0, x), "eq gives no single tensor of real numbers"),
+    (lambda x: x * (x > 0), "gt gives no single tensor of real numbers"),
+    (lambda x: x.max(1).values, "max gives no single tensor of real numbers"),
+    (lambda x: x - x.mean(0), "mean mixes rows"),
+    (lambda x: x.softmax(0), "softmax mixes rows"),
+    (lambda x: run(lambda y: y.sum(1), 2, [x.base], [x.delta]), r"rows \(3, 4\) returned \(3,\)"),
+    (lambda x: run(lambda y: (y, y), 2, [x.base], [x.delta]), r"rows \(3, 4\) returned tuple"),
+]
+
+
+@pytest.mark.parametrize(("function", "says"), REFUSED, ids=[says for _, says in REFUSED])
+def test_what_has_no_difference_is_refused(function: Callable[[Any], object], says: str) -> None:
+    with pytest.raises((AttributeError, TypeError), match=says):
+        function(PerturbedTensor(torch.randn(3, WIDTH), torch.randn(6, WIDTH), 2))
