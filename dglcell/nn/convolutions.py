@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Self
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
 
 from dglcell.errors import ConfigError
 from dglcell.graph.resident_graph import ResidentGraph, import_dgl
@@ -268,14 +267,9 @@ class DglConv(Convolution):
         if "allow_zero_in_degree" in known:  # Lost nodes keep a row without edges.
             options = {"allow_zero_in_degree": True} | options
         try:
-            made = self.kind(**options)
+            return self.kind(**options)
         except Exception as error:  # modules refuse arguments in ways of their own
             raise self._error("cannot be made", error, f"set its arguments in {OPTIONS}") from error
-        mixing = [type(one).__name__ for one in made.modules() if isinstance(one, _NormBase)]
-        if mixing:
-            what = f"`{self.named()}` takes statistics over nodes or strains, so that batch mates would change a result"
-            raise ConfigError(what, got=mixing[0], expected="norms of single rows, such as LayerNorm")
-        return made
 
     def _error(self, what: str, error: object, do: str) -> ConfigError:
         text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn.modules.batchnorm import _NormBase
 
+from dglcell.errors import ConfigError, GraphError, listing
 from dglcell.graph.schema import Relation
 from dglcell.kernels import row_chain
 from dglcell.nn.blocks import make_activation, make_norm
@@ -29,6 +31,12 @@ class RelationConv(nn.Module):
 
     def __init__(self, conv: Convolution, width: int, norm: str, activation: str, dropout: float) -> None:
         super().__init__()
+        if not isinstance(conv, Convolution):
+            what, do = "a layer is made of convolutions", "make modules of DGL by `dglcell.nn.as_convolution`"
+            raise ConfigError(what, got=type(conv).__name__, expected="a `dglcell.nn.Convolution`", do=do)
+        if mixing := [type(one).__name__ for one in conv.modules() if isinstance(one, _NormBase)]:
+            what = f"`{type(conv).__name__}` takes statistics over nodes or strains: batch mates would change a result"
+            raise ConfigError(what, got=mixing[0], expected="norms of single rows, such as LayerNorm")
         self.conv = conv
         self.after = nn.Sequential(make_norm(norm, width), make_activation(activation), nn.Dropout(dropout))
 
@@ -119,8 +127,7 @@ class HeteroLayer(nn.Module):
         relations: relations that this layer computes.
         make_conv: relation → convolution module, e.g. ``lambda relation: SAGEConv(relation, width)``.
         width: H.
-        cross_relation: how relations are combined, summed where None; every destination type learns its own
-            combination.
+        cross_relation: how relations are combined, or its name, a sum where None; each destination type learns its own.
         norm, activation, dropout: norm, activation and dropout after every convolution.
         residual: whether the layer's input is added.
     """
@@ -129,20 +136,14 @@ class HeteroLayer(nn.Module):
     mixers: Any
 
     def __init__(
-        self,
-        relations: Sequence[Relation],
-        make_conv: Callable[[Relation], Convolution],
-        *,
-        width: int,
-        cross_relation: CrossRelation | None = None,
-        norm: str = "layer",
-        activation: str = "gelu",
-        dropout: float = 0.0,
-        residual: bool = True,
-    ) -> None:
+        self, relations: Sequence[Relation], make_conv: Callable[[Relation], Convolution], *, width: int,
+        cross_relation: CrossRelation | str | None = None, norm: str = "layer", activation: str = "gelu",
+        dropout: float = 0.0, residual: bool = True,
+    ) -> None:  # fmt: skip
         super().__init__()
-        relations, cross_relation = list(relations), cross_relation or CrossRelation()
-        self.relations = relations
+        if not isinstance(cross_relation, CrossRelation):
+            cross_relation = CrossRelation(cross_relation or "sum")
+        self.relations = relations = list(relations)
         self.how, self.residual, self.width = cross_relation.how, residual, width
         self.convs = nn.ModuleList(RelationConv(make_conv(r), width, norm, activation, dropout) for r in relations)
         self.structures = [structure_of(conv.conv) for conv in self.convs]
@@ -166,12 +167,14 @@ class HeteroLayer(nn.Module):
             if node_type not in ends:
                 mixer.requires_grad_(False)
 
-    def forward(self, perturbed: PerturbedCell, states: Mapping[str, States]) -> dict[str, States]:
-        """Return new states by node type."""
-        new = dict(states)
-        for node_type, messages in self._messages(perturbed, states).items():
-            new[node_type] = self._combined(node_type, states[node_type], messages)
-        return new
+    def forward(self, perturbed: PerturbedCell, states: Mapping[str, States | Tensor]) -> dict[str, States]:
+        """Return new states by node type; rows [N, H] are those that all strains have in common."""
+        if missing := {t for r in self.relations for t in (r[0], r[2])} - {*states}:
+            what, expected = "a layer needs states of both ends of its relations", listing(self.relations, limit=30)
+            raise GraphError(what, got=f"none of {listing(sorted(missing))}", expected=expected)
+        new = {t: x if isinstance(x, States) else perturbed.start(x) for t, x in states.items()}
+        combined = self._messages(perturbed, new).items()
+        return new | {t: self._combined(t, new[t], messages) for t, messages in combined}
 
     def _combined(self, node_type: str, x: States, messages: Sequence[Message]) -> States:
         residual, name = [(None, [x])] if self.residual else [], module_name(node_type)

@@ -35,15 +35,10 @@ DEVICES = ["cpu", *["cuda"] * torch.cuda.is_available()]
 needs_dgl = pytest.mark.skipif(not dgl_runs_on("cpu"), reason="DGL cannot be imported")
 
 
-def random_edges(seed: int = 0) -> dict[Any, tuple[Tensor, Tensor]]:
+def random_edges(seed: int = 0) -> dict[Any, Any]:
     """Return edges of four relations, with multi-edges."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def ends(relation: tuple[str, str, str]) -> tuple[Tensor, Tensor]:
-        source, destination = (torch.randint(SIZES[t], (40,), generator=generator) for t in relation[::2])
-        return source, destination
-
-    return {relation: ends(relation) for relation in (LIKES, LIKED, HAS, OF)}
+    g = torch.Generator().manual_seed(seed)
+    return {r: tuple(torch.randint(SIZES[t], (40,), generator=g) for t in r[::2]) for r in (LIKES, LIKED, HAS, OF)}
 
 
 def shop(seed: int = 0) -> dglcell.CellGraph:
@@ -59,13 +54,14 @@ def shop(seed: int = 0) -> dglcell.CellGraph:
 
 def network(cell: dglcell.CellGraph, conv: type[nn.Module]) -> nn.ModuleList:
     torch.manual_seed(0)
-    layers = (dglcell.nn.HeteroLayer(cell.relations, lambda r: conv(r, 4), width=4) for _ in range(2))
+    hows = ("sum", "mean")
+    layers = (dglcell.nn.HeteroLayer(cell.relations, lambda r: conv(r, 4), width=4, cross_relation=h) for h in hows)
     return nn.ModuleList(layers).double()
 
 
 def pooled(layers: nn.ModuleList, strains: Any, rows: Mapping[str, Tensor], node_type: str) -> Tensor:
     """Return the mean over the kept nodes of a type after all layers, [B, H]."""
-    states = {t: strains.start(x) for t, x in rows.items()}
+    states: Any = rows
     for layer in layers:
         states = layer(strains, states)
     mean = dglcell.nn.MeanPooling()(states[node_type], strains.kept[node_type])
@@ -300,7 +296,7 @@ def weighted(cell: dglcell.CellGraph, weight: Tensor) -> object:
     return dglcell.CellGraph(graph)
 
 
-CellGraph = dglcell.CellGraph
+CellGraph, GINConv = dglcell.CellGraph, dglcell.nn.GINConv
 Wrong = tuple[type[DglcellError], Callable[[Any, Any], object], str]
 # fmt: off
 WRONG: list[Wrong] = [
@@ -323,6 +319,10 @@ WRONG: list[Wrong] = [
     (GraphError, lambda c, _: CellGraph({LIKES: ([5], [1])}, num_nodes={"user": 3}),
      "there is not | 5 to 5 | 0 … 2 | num_nodes"),
     (GraphError, lambda c, _: CellGraph(c.graph, names={"user": ["x"]}), "1 names for 9 nodes"),
+    (GraphError, lambda c, _: pooled(network(c, GINConv), c, {"user": 0}, "user"), "none of item, tag"),
+    (ConfigError, lambda c, _: network(c, lambda r, w: (g := GINConv(r, w)).mlp.append(nn.BatchNorm1d(w)) and g),
+     "takes statistics over nodes or strains | BatchNorm1d | LayerNorm"),
+    (ConfigError, lambda c, dgl: network(c, lambda *_: dgl.nn.GraphConv(4, 4)), "made of | GraphConv | as_convolution"),
     (GraphError, lambda c, _: CellGraph({LIKES: (["x"], ["y"])}, num_nodes={"user": 5}), "1 names for 5 nodes"),
     (GraphError, lambda c, _: CellGraph({LIKES: ([0], [1])}, names={"user": ["x", "x"]}), "have one name | x"),
     (GraphError, lambda c, _: CellGraph({LIKES: pd.DataFrame({"a": [1]})}), "lacks columns | source, target"),
