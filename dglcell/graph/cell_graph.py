@@ -172,9 +172,8 @@ class CellGraph:
         """Return the edges as buffers on the device, which all strains share."""
         from dglcell.graph.resident_graph import ResidentGraph
 
-        derive = [rule if isinstance(rule, tuple) else rule(self) for rule in self.derive]
-        made = ResidentGraph(self.num_nodes, self.edge_tensors(), derive=derive, names=self.vocabularies)
-        return made.to(self.device)
+        derive, edges = [rule(self) if callable(rule) else rule for rule in self.derive], self.edge_tensors()
+        return ResidentGraph(self.num_nodes, edges, derive=derive, names=self.vocabularies).to(self.device)
 
     @cached_property
     def graph(self) -> DGLGraph:

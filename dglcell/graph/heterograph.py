@@ -105,11 +105,12 @@ def _of_pyg(data: Any, num_nodes: Mapping[str, int]) -> Heterograph:
     found.ndata = {t: features(data[t], n) for t, n in sizes.items()}
     for relation in data.edge_types:
         store = data[relation]
-        if "edge_index" not in store:
-            raise GraphError(f"relation {relation} has no `edge_index`", got=listing(store), expected="[2, E] int64")
-        ends = store.edge_index
-        of_edges = features({key: x for key, x in store.items() if key != "edge_index"}, ends.shape[1])
-        found.add(relation, tuple(ends), of_edges.pop(PYG_WEIGHT, None), of_edges)
+        ends, weight = store.get("edge_index"), store.get(PYG_WEIGHT)
+        if not isinstance(ends, Tensor) or ends.shape[:-1] != (2,) or ends.is_sparse or ends.is_floating_point():
+            got = f"{ends.dtype} {tuple(ends.shape)}" if isinstance(ends, Tensor) else listing(store)
+            raise GraphError(f"relation {relation} has no `edge_index`", got=got, expected="[2, E] int64")
+        of_edges = features({k: x for k, x in store.items() if k not in ("edge_index", PYG_WEIGHT)}, ends.shape[1])
+        found.add(relation, tuple(ends), None if weight is None else torch.as_tensor(weight), of_edges)
         found.device = ends.device
     return found
 
@@ -189,5 +190,4 @@ def _weight(relation: Relation, weight: Tensor, edges: int) -> NDArray[Any]:
         got = f"shape {tuple(weight.shape)}" if one.shape != (edges,) else "a weight that is no finite number"
         do = f"give the feature '{WEIGHT}' another name if it is no weight of sums and means"
         raise GraphError(what, got=got, expected=expected, do=do)
-    values: NDArray[Any] = (one if one.dtype == torch.float64 else one.float()).numpy()
-    return values
+    return np.asarray(one if one.dtype == torch.float64 else one.float())

@@ -232,6 +232,9 @@ def test_graphs_go_out_as_they_came_in() -> None:
     assert dglcell.CellGraph(unsized, num_nodes=cell.num_nodes).num_nodes == cell.num_nodes
     with pytest.raises(GraphError, match=r"that there is not\n.*\n.*\n.* in `num_nodes`"):
         dglcell.CellGraph(unsized)
+    for name, wrong in (("edge_weight", torch.ones(3)), ("edge_index", torch.tensor([[0.5], [0.0]]))):
+        with pytest.raises(GraphError, match="do not fit" if name == "edge_weight" else "has no `edge_index`"):
+            dglcell.CellGraph(pyg.HeteroData({**data.to_dict(), LIKES: {**data[LIKES].to_dict(), name: wrong}}))
     data["user"].names = [f"user {i}" for i in range(cell.num_nodes["user"])]
     assert dglcell.CellGraph(data).vocabularies["user"].names[1] == "user 1"
     assert dglcell.CellGraph(dgl.rand_graph(5, 9)).num_nodes == {"_N": 5}
@@ -316,6 +319,7 @@ WRONG: list[Wrong] = [
     (GraphError, lambda c, _: CellGraph({"likes": ([0], [1])}), "three texts | 'likes'"),
     (GraphError, lambda c, _: CellGraph({LIKES: ([0, 1], [1])}), "other numbers | 2 and 1"),
     (GraphError, lambda c, _: CellGraph({LIKES: ([0.5], [1])}), "neither numbers nor names | float"),
+    (GraphError, lambda c, _: CellGraph(c.graph, derive=LIKES).resident, "no such relation | user"),
     (GraphError, lambda c, _: CellGraph({LIKES: ([5], [1])}, num_nodes={"user": 3}),
      "there is not | 5 to 5 | 0 … 2 | num_nodes"),
     (GraphError, lambda c, _: CellGraph(c.graph, names={"user": ["x"]}), "1 names for 9 nodes"),
