@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from dglcell.errors import GraphError
 from dglcell.graph.resident_graph import Derivation, ResidentGraph, ResidentRelation
 from dglcell.kernels.rows import RowIndex, sum_rows, take_rows
 from dglcell.kernels.spmm import spmm
@@ -119,6 +120,14 @@ class Kept:
     def of_base(self, x_NH: Tensor) -> Tensor:
         """Return rows of the base, zero where it has lost the node."""
         return x_NH if self.whole else x_NH * self.base_N1
+
+    def check(self, states: tuple[int, int]) -> None:
+        """Refuse to be combined with the states of other nodes or strains, [N, B]."""
+        if self.strains_NB.shape != states:
+            got, expected = (
+                f"{nodes:,} nodes, {strains} strains" for nodes, strains in (states, self.strains_NB.shape)
+            )
+            raise GraphError("what is kept is not of these states", got=got, expected=expected)
 
     def times(self, copies: int) -> Kept:
         """Return this for several copies of the nodes, one copy after the other."""

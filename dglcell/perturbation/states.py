@@ -128,6 +128,7 @@ class WholeStates(States):
 
     def pool(self, gate: States, kept: Kept) -> Pooled:
         assert isinstance(gate, WholeStates)
+        kept.check((len(self.x_NCH), self.num_strains))
         keep_NC = torch.cat([kept.base_N1, kept.strains_NB], dim=1)
         logits_NC = gate.columns.squeeze(-1)
         if kept.log_activities is not None:
@@ -282,6 +283,7 @@ class DifferenceStates(States):
     def pool(self, gate: States, kept: Kept) -> Pooled:
         """See ``States.pool``: shares change as a whole, but only pairs that differ change what is summed otherwise."""
         assert isinstance(gate, DifferenceStates)
+        kept.check((len(self.base_NH), self.num_strains))
         attribution = active()
         # Where relations are computed together, on a GPU, the host would wait for lists.
         listed = not self.stacks and all(of.delta is None or of.index is not None for of in (self, gate))

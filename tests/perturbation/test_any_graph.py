@@ -298,6 +298,10 @@ def weighted(cell: dglcell.CellGraph, weight: Tensor) -> object:
     graph.edges["has"].data["weight"] = weight
     return dglcell.CellGraph(graph)
 
+def other(cell: dglcell.CellGraph) -> Any:
+    return {"user": dglcell.perturb(cell, {"user": [[0], []]}).start(torch.ones(9, 2))}
+
+
 
 CellGraph, GINConv = dglcell.CellGraph, dglcell.nn.GINConv
 Wrong = tuple[type[DglcellError], Callable[[Any, Any], object], str]
@@ -315,6 +319,7 @@ WRONG: list[Wrong] = [
     (GraphError, lambda c, _: weighted(c, torch.ones(40, 2)), "weights of relation | shape (40, 2) | another name"),
     (GraphError, lambda c, _: weighted(c, torch.full((40,), torch.nan)), "weights of relation | no finite number"),
     (GraphError, lambda c, _: CellGraph(torch.eye(3)), "no heterograph | Tensor | DGL"),
+    (GraphError, lambda c, _: pooled([], dglcell.perturb(c, {"user": [[]]}), other(c), "user"), "9 nodes, 2 strains"),
     (GraphError, lambda c, _: CellGraph({}), "no relations"),
     (GraphError, lambda c, _: CellGraph({"likes": ([0], [1])}), "three texts | 'likes'"),
     (GraphError, lambda c, _: CellGraph({LIKES: ([0, 1], [1])}), "other numbers | 2 and 1"),
