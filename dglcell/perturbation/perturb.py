@@ -52,8 +52,9 @@ class PerturbedCell:
             GraphError: they are no rows of nodes, or on another device than the strains.
         """
         device = next(iter(self.kept.values())).strains_NB.device
-        if x_NH.ndim != 2 or x_NH.device != device or not x_NH.is_floating_point():
-            got, do = f"{x_NH.dtype} {tuple(x_NH.shape)} on {x_NH.device}", "move or convert them, or `cell.to(device)`"
+        if not isinstance(x_NH, Tensor) or x_NH.ndim != 2 or x_NH.device != device or not x_NH.is_floating_point():
+            of_tensor = isinstance(x_NH, Tensor) and f"{x_NH.dtype} {tuple(x_NH.shape)} on {x_NH.device}"
+            got, do = of_tensor or type(x_NH).__name__, "move or convert them, or `cell.to(device)`"
             what, expected = "the states of nodes do not fit the strains", f"floating-point [N, H] on {device}"
             raise GraphError(what, got=got, expected=expected, do=do)
         return self.engine.start(x_NH)
@@ -74,7 +75,7 @@ class PerturbedCell:
             ConfigError: there is no such reduction.
             GraphError: there is no such relation, or the states are of other nodes.
         """
-        states = self.start(states) if isinstance(states, Tensor) else states
+        states = states if isinstance(states, States) else self.start(states)
         number, strains = self.graph[relation].num_src, self.engine.num_strains
         if (rows := len(states.base_NH)) != number or states.num_strains != strains:
             what, of = f"these are no states of the sources of {relation}", f"one for each node of type '{relation[0]}'"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from dglcell.errors import GenotypeError, did_you_mean, listing
+from dglcell.errors import GenotypeError, GraphError, did_you_mean, listing
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident_graph import import_dgl
 from dglcell.graph.schema import Relation
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dgl import DGLGraph
 
 Edges = Mapping[str | Relation, Lists]
+Activities = Mapping[str | Relation, Lists | Tensor]
 
 ACTIVITY = "activity"  # feature: what is left of nodes and edges of a graph, where some are weakened
 
@@ -31,7 +32,7 @@ def perturb(
     cell: CellGraph,
     targets: Mapping[str, Lists],
     *,
-    activities: Mapping[str | Relation, Lists | Tensor] | None = None,
+    activities: Activities | None = None,
     edges: Edges | None = None,
     strategy: str = "auto",
     kernel: str = "auto",
@@ -63,15 +64,16 @@ def perturb(
         ConfigError: there is no such strategy or kernel, or the strategy cannot change single edges.
         MissingDependencyError: the strategy needs DGL, which cannot be imported or does not know the device.
     """
+    changes = perturbations_of(cell, targets, activities, edges)
     check_kernel(kernel, torch.device(cell.device).type)
-    return perturb_batch(cell.resident, perturbations_of(cell, targets, activities, edges), strategy, kernel)
+    return perturb_batch(cell.resident, changes, strategy, kernel)
 
 
 def graphs(
     cell: CellGraph,
     targets: Mapping[str, Lists],
     *,
-    activities: Mapping[str | Relation, Lists | Tensor] | None = None,
+    activities: Activities | None = None,
     edges: Edges | None = None,
     batched: bool = False,
 ) -> list[DGLGraph] | DGLGraph:
@@ -112,15 +114,17 @@ def graphs(
 
 
 def perturbations_of(
-    cell: CellGraph,
-    targets: Mapping[str, Lists],
-    activities: Mapping[str | Relation, Lists | Tensor] | None = None,
-    edges: Edges | None = None,
+    cell: CellGraph, targets: Mapping[str, Lists], activities: Activities | None = None, edges: Edges | None = None
 ) -> Perturbations:
     """Look nodes and edges up, check them, and return them as integers on the cell graph's device; see `perturb`."""
-    if not isinstance(edges, Mapping | None):
-        expected = 'relation → a list of ids for each strain, e.g. {"likes": [[0, 7], []]}'
-        raise GenotypeError("`edges` do not say their relation", got=type(edges).__name__, expected=expected)
+    if not isinstance(cell, CellGraph):
+        got, do = type(cell).__name__, "make one of it, `dglcell.CellGraph(graph)`"
+        raise GraphError("strains are not of a cell graph", got=got, expected="a CellGraph", do=do)
+    both = ("edges", edges or {}, "relation"), ("activities", activities or {}, "node type or relation")
+    for name, of, what in (("targets", targets, "node type"), *both):
+        if not isinstance(of, Mapping):
+            expected = f'{what} → a list of ids or activities for each strain, e.g. {{"likes": [[0, 7], []]}}'
+            raise GenotypeError(f"`{name}` do not say their {what}", got=type(of).__name__, expected=expected)
     left: dict[Any, Any] = dict(activities or {})
     sizes = {repr(name): len(lists) for name, lists in [*targets.items(), *(edges or {}).items()]}
     numbers = set(sizes.values())
@@ -134,9 +138,13 @@ def perturbations_of(
     if not nodes:
         offsets = torch.zeros(strains + 1, dtype=torch.int64, device=cell.device)
         nodes[next(iter(cell.num_nodes))] = Targets(offsets[:0], offsets, 0)
+    number = len(edges or ()) + len(left)
     if edges:
         left = {of if of in cell.num_nodes else _relation(cell, of): x for of, x in left.items()}
     meant = {_relation(cell, name): lists for name, lists in (edges or {}).items()}
+    if len(meant) + len(left) < number:
+        what, expected = "a relation is named twice", "each once, by its name or with both node types"
+        raise GenotypeError(what, got=listing([*(edges or ()), *(activities or ())]), expected=expected)
     changed = {relation: _edges(cell, relation, lists, left.pop(relation, None)) for relation, lists in meant.items()}
     if left:
         what = "`activities` are of nothing that strains change"

@@ -226,8 +226,12 @@ def _activities(what: str, left: Lists | Tensor, sizes: Sequence[int]) -> Tensor
         values = left if left.is_floating_point() else left.double()
         shape, fits = [*left.shape], [*left.shape] == [sum(sizes)]
     else:
-        lists = [torch.as_tensor(amounts, dtype=torch.float64).reshape(-1) for amounts in left]
-        shape, values = [amounts.numel() for amounts in lists], torch.cat(lists)
+        try:
+            lists = [torch.as_tensor(amounts, dtype=torch.float64).reshape(-1) for amounts in left]
+        except (TypeError, ValueError) as error:
+            what, expected = f"the activities of {what} are no lists of numbers", "a list for each strain, or a tensor"
+            raise GenotypeError(what, got=repr(left), expected=expected) from error
+        shape, values = [amounts.numel() for amounts in lists], torch.cat([torch.zeros(0).double(), *lists])
         fits = shape == [*sizes]
     if not fits:
         what, got = f"the activities of {what} do not fit what strains change", listing(shape)

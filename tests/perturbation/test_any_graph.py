@@ -272,6 +272,11 @@ NO_STRAINS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"item": [[0]]}, {"activities": {"tag": [[0.1]]}}, "of nothing that strains change | tag | 'item'"),
     ({"item": [[0]]}, {"activities": {"item": [[0.1, 0.2]]}}, "do not fit | 2 | 1; or one"),
     ({"item": [[0]]}, {"activities": {"item": [[-0.1]]}}, "no amount | -0.1 | 0 for a"),
+    ({"item": [[0]]}, {"activities": {"item": 0.5}}, "no lists of numbers | 0.5 | a list for each strain"),
+    ({"item": [[0]]}, {"activities": {"item": []}}, "do not fit | 1; or one"),
+    ({"item": [[0]]}, {"activities": [[0.5]]}, "`activities` do not say their node type or relation | list"),
+    ([[0]], {}, "`targets` do not say their node type | list"),  # type: ignore[list-item]
+    ({}, {"edges": {"likes": [[0]], LIKES: [[1]]}}, "a relation is named twice | likes | each once"),
     ({}, {"edges": {"likes": [[40]]}}, "no such edges of | likes | 40 | 0 … 39"),
     ({}, {"edges": {"like": [[0]]}}, "no relation | like | did you mean likes"),
     ({}, {"edges": [["likes:0>1"]]}, "do not say their relation | list | relation → a list of ids"),
@@ -293,14 +298,14 @@ def rows(cell: dglcell.CellGraph, x: Tensor, relation: Any = LIKES, reduce: str 
     return dglcell.perturb(cell, {"user": [[0]]}).aggregate(relation, x, reduce)
 
 
+def other(cell: dglcell.CellGraph) -> Any:
+    return {"user": dglcell.perturb(cell, {"user": [[0], []]}).start(torch.ones(9, 2))}
+
+
 def weighted(cell: dglcell.CellGraph, weight: Tensor) -> object:
     graph = cell.graph.clone()
     graph.edges["has"].data["weight"] = weight
     return dglcell.CellGraph(graph)
-
-def other(cell: dglcell.CellGraph) -> Any:
-    return {"user": dglcell.perturb(cell, {"user": [[0], []]}).start(torch.ones(9, 2))}
-
 
 
 CellGraph, GINConv = dglcell.CellGraph, dglcell.nn.GINConv
@@ -314,24 +319,26 @@ WRONG: list[Wrong] = [
     (GraphError, lambda c, _: rows(c, dglcell.perturb(c, {"user": [[], []]}).start(torch.ones(9, 2))), "2 strains"),
     (GraphError, lambda c, _: rows(c, torch.zeros(9, 2), ("user", "x", "item")), "no such relation | likes"),
     (GraphError, lambda c, _: CellGraph(c.graph, derive=[("a", "b", "c")]).resident, "no such relation"),
+    (GraphError, lambda c, _: CellGraph(c.graph, derive=LIKES).resident, "no such relation | user"),
+    (GraphError, lambda c, _: rows(c.graph, torch.zeros(9, 2)), "not of a cell graph | DGLGraph | dglcell.CellGraph("),
+    (GraphError, lambda c, _: rows(c, [[0.0]] * 9), "do not fit | list | floating-point"),
+    (GraphError, lambda c, _: pooled([], dglcell.perturb(c, {"user": [[]]}), other(c), "user"), "9 nodes, 2 strains"),
+    (GraphError, lambda c, _: pooled(network(c, GINConv), c, {"user": 0}, "user"), "none of item, tag"),
+    (ConfigError, lambda c, _: network(c, lambda r, w: (g := GINConv(r, w)).mlp.append(nn.BatchNorm1d(w)) and g),
+     "takes statistics over nodes or strains | BatchNorm1d | LayerNorm"),
+    (ConfigError, lambda c, dgl: network(c, lambda *_: dgl.nn.GraphConv(4, 4)), "made of | GraphConv | as_convolution"),
     (GraphError, lambda c, dgl: CellGraph(dgl.batch([dgl.rand_graph(3, 4)] * 2)), "a batch of 2 graphs | dgl.unbatch"),
     (GraphError, lambda c, dgl: CellGraph(dgl.to_block(c.graph)), "no whole graph | a block of DGL | sampled from"),
     (GraphError, lambda c, _: weighted(c, torch.ones(40, 2)), "weights of relation | shape (40, 2) | another name"),
     (GraphError, lambda c, _: weighted(c, torch.full((40,), torch.nan)), "weights of relation | no finite number"),
     (GraphError, lambda c, _: CellGraph(torch.eye(3)), "no heterograph | Tensor | DGL"),
-    (GraphError, lambda c, _: pooled([], dglcell.perturb(c, {"user": [[]]}), other(c), "user"), "9 nodes, 2 strains"),
     (GraphError, lambda c, _: CellGraph({}), "no relations"),
     (GraphError, lambda c, _: CellGraph({"likes": ([0], [1])}), "three texts | 'likes'"),
     (GraphError, lambda c, _: CellGraph({LIKES: ([0, 1], [1])}), "other numbers | 2 and 1"),
     (GraphError, lambda c, _: CellGraph({LIKES: ([0.5], [1])}), "neither numbers nor names | float"),
-    (GraphError, lambda c, _: CellGraph(c.graph, derive=LIKES).resident, "no such relation | user"),
     (GraphError, lambda c, _: CellGraph({LIKES: ([5], [1])}, num_nodes={"user": 3}),
      "there is not | 5 to 5 | 0 … 2 | num_nodes"),
     (GraphError, lambda c, _: CellGraph(c.graph, names={"user": ["x"]}), "1 names for 9 nodes"),
-    (GraphError, lambda c, _: pooled(network(c, GINConv), c, {"user": 0}, "user"), "none of item, tag"),
-    (ConfigError, lambda c, _: network(c, lambda r, w: (g := GINConv(r, w)).mlp.append(nn.BatchNorm1d(w)) and g),
-     "takes statistics over nodes or strains | BatchNorm1d | LayerNorm"),
-    (ConfigError, lambda c, dgl: network(c, lambda *_: dgl.nn.GraphConv(4, 4)), "made of | GraphConv | as_convolution"),
     (GraphError, lambda c, _: CellGraph({LIKES: (["x"], ["y"])}, num_nodes={"user": 5}), "1 names for 5 nodes"),
     (GraphError, lambda c, _: CellGraph({LIKES: ([0], [1])}, names={"user": ["x", "x"]}), "have one name | x"),
     (GraphError, lambda c, _: CellGraph({LIKES: pd.DataFrame({"a": [1]})}), "lacks columns | source, target"),
