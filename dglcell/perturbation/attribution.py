@@ -166,10 +166,11 @@ def share_secant(
 
     ``kept`` is what is left of an entry, and ``gone`` what is not; they sum to 1.
     """
-    m = kept * secant(torch.expm1(delta), delta, lambda: torch.ones_like(delta)) - gone
+    m = kept * secant(torch.expm1(delta.clamp(max=600)), delta, lambda: torch.ones_like(delta)) - gone  # finite
     total = (p * m).sum(dim, keepdim=True)
-    left = (1 + total).detach().clamp(min=torch.finfo(p.dtype).tiny)
-    return with_gradient_of(change, p.detach() * (m - total) / left)
+    left = (1 + total).detach()
+    by = torch.where(left > 1e-8, 1 / left, 0)  # where less is left, rounding would be split: it remains a remainder
+    return with_gradient_of(change, p.detach() * (m - total) * by)
 
 
 # Each number that these functions return depends on one number of each argument.

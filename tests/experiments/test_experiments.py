@@ -177,11 +177,9 @@ def alleles(raw: Path, numbers: np.random.Generator) -> Iterator[tuple[str, str]
     ],
 )
 def test_strains_with_covariates_and_activities_train(
-    name: str,
-    tables: Callable[[Path, np.random.Generator], Iterator[tuple[str, str]]],
-    left_out: tuple[str, ...],
+    name: str, tables: Callable[[Path, np.random.Generator], Iterator[tuple[str, str]]], left_out: tuple[str, ...],
     tmp_path: Path,
-) -> None:
+) -> None:  # fmt: skip
     path, raw = CONF / f"{name}.yaml", tmp_path / "raw"
     for file, table in tables(raw, np.random.default_rng(0)):
         (raw / file).parent.mkdir(parents=True, exist_ok=True)

@@ -184,9 +184,8 @@ def test_two_nodes_by_hand() -> None:
     model.terms["graph"].pools["gene"].value.weight.copy_(torch.eye(2))
     model.terms["graph"].head[0].weight.copy_(torch.eye(2))
     model.terms["graph"].head[2].weight.fill_(1.0)
-    found = attribute_batch(
-        model, Normaliser("none", torch.zeros(1), torch.ones(1)).double(), GenotypeBatch.from_lists([[0]])
-    )
+    units, batch = Normaliser("none", torch.zeros(1), torch.ones(1)).double(), GenotypeBatch.from_lists([[0]])
+    found = attribute_batch(model, units, batch)
 
     def gelu(a: Tensor) -> Tensor:
         return a * 0.5 * (1 + torch.erf(a / 2**0.5))
@@ -204,6 +203,10 @@ def test_two_nodes_by_hand() -> None:
     assert by_relation[POOLING] == pytest.approx(leaving, abs=1e-12)
     assert found.change[0, 0] == pytest.approx(float(gelu(z).sum()), abs=1e-12)
     assert found.sources["target"].tolist() == [1, -1]
+    first, _, second = model.terms["graph"].pools["gene"].gate  # now all attend to the gene that is lost
+    first.weight.copy_(torch.tensor([[-1000.0, 0.0]])), first.bias.fill_(5000.0), second.weight.fill_(1.0)
+    found = attribute_batch(model, units, batch)
+    np.testing.assert_allclose(summed(found.sources, found), found.change, atol=1e-12)
 
 
 FUNCTIONS = {
