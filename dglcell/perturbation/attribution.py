@@ -168,9 +168,8 @@ def share_secant(
     """
     m = kept * secant(torch.expm1(delta.clamp(max=600)), delta, lambda: torch.ones_like(delta)) - gone  # finite
     total = (p * m).sum(dim, keepdim=True)
-    left = (1 + total).detach()
-    by = torch.where(left > 1e-8, 1 / left, 0)  # where less is left, rounding would be split: it remains a remainder
-    return with_gradient_of(change, p.detach() * (m - total) * by)
+    left = (1 + total).detach()  # where hardly anything is left, rounding would be split: it remains a remainder
+    return with_gradient_of(change, p.detach() * (m - total) * torch.where(left > 1e-8, 1 / left, 0))
 
 
 # Each number that these functions return depends on one number of each argument.
