@@ -204,7 +204,9 @@ def test_two_nodes_by_hand() -> None:
     assert found.change[0, 0] == pytest.approx(float(gelu(z).sum()), abs=1e-12)
     assert found.sources["target"].tolist() == [1, -1]
     first, _, second = model.terms["graph"].pools["gene"].gate  # now all attend to the gene that is lost
-    first.weight.copy_(torch.tensor([[-1000.0, 0.0]])), first.bias.fill_(5000.0), second.weight.fill_(1.0)
+    first.weight.copy_(torch.tensor([[-1000.0, 0.0]]))
+    first.bias.fill_(5000.0)
+    second.weight.fill_(1.0)
     found = attribute_batch(model, units, batch)
     np.testing.assert_allclose(summed(found.sources, found), found.change, atol=1e-12)
 

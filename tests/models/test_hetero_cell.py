@@ -335,7 +335,8 @@ def kept_by(model: HeteroCell) -> dict[tuple[int, ...], list[int]]:
 
 @torch.no_grad()
 def test_passes_of_two_threads_do_not_mix_what_is_kept() -> None:
-    one, two = map(BaseCache().replay, [nn.Linear(1, 1).eval()] * 2)
+    cache, module = BaseCache(), nn.Linear(1, 1).eval()
+    one, two = cache.replay(module), cache.replay(module)
     assert one.once(lambda: two.once(lambda: "first")) == "first"
     assert [one.once(lambda: "second"), two.once(lambda: "of the other")] == ["second", "second"]
 

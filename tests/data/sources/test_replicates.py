@@ -80,9 +80,7 @@ def test_means_spreads_and_numbers_are_those_of_each_strain(rows: Rows) -> None:
 
 def test_a_class_that_becomes_a_number_is_named(caplog: pytest.LogCaptureFixture) -> None:
     merge_replicates(measured([((0,), 0.1, 0.5, 0.0), ((0,), 0.1, 0.5, 1.0), ((1,), 0.0, 0.5, 1.0)]))
-    assert [record.getMessage().partition(";")[0] for record in caplog.records] == [
-        "fitness: a strain has both 0 and 1, and their mean makes this a number"
-    ]
+    assert [said.partition(",")[0] for said in caplog.messages] == ["fitness: a strain has both 0 and 1"]
 
 
 TRI = "trigenic"
@@ -132,8 +130,7 @@ def test_strains_of_both_parts_once_each(folder: Path) -> None:
     provenance = table.provenance
     assert (provenance.source, provenance.description) == ("union", "Union of kuzmin2018, kuzmin2020")
     assert set(provenance.files) == {"aao1729_data_s1.tsv", "aaz5667-Table-S1.tsv"}
-    assert "Kuzmin et al. 2018" in provenance.citation
-    assert "Kuzmin et al. 2020" in provenance.citation
+    assert all(f"Kuzmin et al. {year}" in provenance.citation for year in (2018, 2020))
     assert provenance.parameters["parts"][1]["deletions_only"] is True
     expected = {"rows": 6, "part_1_kuzmin2018_rows": 4, "part_2_kuzmin2020_rows": 3, "strains": 4}
     expected |= {"strains_in_several_parts": 2, "rows_identical_in_another_part": 1, "strains_with_replicates": 1}
