@@ -146,7 +146,7 @@ def _in_each_medium(rows: Rows, config: CsvConfig) -> tuple[Rows, CsvConfig]:
 
 
 def _covariates(rows: Rows, config: CsvConfig) -> tuple[dict[str, NDArray[Any]], list[Issue]]:
-    """Return the covariates of rows, as numbers where all cells of a column are some; and what is wrong with them."""
+    """Return covariates of rows, as numbers where a whole column is numbers and else as texts; and what is wrong."""
     found, issues = dict[str, NDArray[Any]](), list[Issue]()
     for name, column in config.covariates.items():
         cells = rows.column(column, "covariates").str.strip()
