@@ -20,7 +20,7 @@ from dglcell.files.untrusted import UnreadableError, check_fields, parse_json
 log = logging.getLogger("dglcell")
 
 # Whoever asks for a holder has its lock for a moment. A file server frees those of a lost machine after minutes.
-START_SECONDS, RESTART_SECONDS = 1.0, 180.0
+START_SECONDS, RESTART_SECONDS, REMOVED_SECONDS = 1.0, 180.0, 10.0
 
 _held: set[Lease] = set()
 
@@ -41,16 +41,14 @@ def _read(path: Path) -> dict[str, str]:
 
 def current_holder(path: Path, *, foreign: bool = False) -> str | None:
     """Return which process holds the lease of a file, if any; if ``foreign``, none that was started with this one."""
-    about = _read(path)
-    if not about or (foreign and about.get("launch") == _launch()):
+    if not (about := _read(path)) or (foreign and about.get("launch") == _launch()):
         return None
     try:
         with open(_lock_of(path), "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return None
     except OSError as error:  # it is locked, or there are no locks
-        ended = isinstance(error, FileNotFoundError) or lives(about["mark"]) is False
-        return None if ended else about["process"]
+        return None if isinstance(error, FileNotFoundError) or lives(about["mark"]) is False else about["process"]
 
 
 def _lock_of(path: Path) -> Path:
@@ -71,23 +69,25 @@ class Lease:
         process = f"process {os.getpid()} on {os.uname().nodename}{job}, since {time.strftime('%Y-%m-%d %H:%M:%S %z')}"
         self.about = {"process": process, "mark": mark_of(os.getpid()), "launch": _launch(), "token": token_hex(8)}
         self._lock = FileLock(_lock_of(self.path), thread_local=False, fallback_to_soft=False)
-        self._made = list[Path]()
+        self._made = set[Path]()
 
     def guards(self, path: Path) -> bool:
         """Return whether only this process may write ``path``; a forked one does not have its parent's leases."""
         return self.about["mark"] == mark_of(os.getpid()) and path.absolute().is_relative_to(self.guarded)
 
-    def acquire(self, retries: int = 9) -> bool:
+    def acquire(self) -> bool:
         """Take the lease, and return whether nobody else has it."""
-        self._made += [folder for folder in self.path.parents if not folder.exists()]
+        began = time.monotonic()
         try:
-            self._lock.acquire(blocking=False)  # which makes the folder
+            while not self._lock.is_locked:
+                self._made.update(folder for folder in self.path.parents if not folder.exists())
+                try:
+                    self._lock.acquire(blocking=False)  # which makes the folder
+                except (FileNotFoundError, FileExistsError):  # another process has removed it in this moment
+                    if self.path.parent.is_file() or time.monotonic() - began > REMOVED_SECONDS:
+                        raise
         except TimeoutError:
             return False
-        except (FileNotFoundError, FileExistsError):  # it may have been removed in this moment
-            if retries == 0:
-                raise
-            return self.acquire(retries - 1)
         except OSError as error:
             if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
                 raise
@@ -111,7 +111,7 @@ class Lease:
                 _lock_of(self.path).unlink()  # one that has opened it sees that, and opens a new one
         with suppress(OSError):
             self._lock.release()  # does nothing in a forked process
-            for folder in self._made:  # where nothing was written
+            for folder in sorted(self._made, reverse=True):  # where nothing was written
                 folder.rmdir()
 
 
