@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,16 +68,15 @@ def read_heterograph(
             got = f"{len(vocabulary):,} names for {found.num_nodes.get(node_type, 'no')} nodes"
             what, expected = f"`names` does not fit the nodes of type '{node_type}'", listing(found.num_nodes)
             raise GraphError(what, got=got, expected=f"a name for each node of {expected}")
-    numbered = {t: Vocabulary(tuple(map(str, range(n)))) for t, n in found.num_nodes.items()}
-    found.names = numbered | found.names | given
+    found.names = {t: Vocabulary(tuple(map(str, range(n)))) for t, n in found.num_nodes.items()} | found.names | given
     return found
 
 
 def _vocabulary(node_type: str, names: Sequence[object]) -> Vocabulary:
     vocabulary = Vocabulary(tuple(map(str, names)))
-    if len(set(vocabulary.names)) < len(vocabulary):
-        twice = listing(sorted({name for name in vocabulary.names if vocabulary.names.count(name) > 1}))
-        raise GraphError(f"two nodes of type '{node_type}' have one name", got=twice, expected="distinct names")
+    if twice := sorted(name for name, nodes in Counter(vocabulary.names).items() if nodes > 1):
+        what = f"two nodes of type '{node_type}' have one name"
+        raise GraphError(what, got=listing(twice), expected="distinct names")
     return vocabulary
 
 

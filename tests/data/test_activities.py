@@ -294,6 +294,7 @@ def test_what_does_not_fit_together_is_refused(fields: dict, message: str) -> No
         ([["a"]], {"phenotypes": {"fitness": [[1, 2]]}}, r"column 'fitness' has the wrong length\n  got: +1, 2\n.*1"),
         ([["a"]], {"phenotypes": {"fitness": 1.0}}, "column 'fitness' has the wrong length"),
         (["a"], {}, r"a strain is a list of genes\n  got: +'a'"),
+        ([None], {}, r"a strain is a list of genes\n  got: +None"),
     ],
 )
 def test_strains_in_python_that_are_refused(strains: list, beside: dict, message: str) -> None:

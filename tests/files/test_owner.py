@@ -140,9 +140,7 @@ for _ in range(100):
 
 def test_of_processes_that_make_and_remove_the_folder_one_has_it_at_a_time(file: Path, tmp_path: Path) -> None:
     processes = [start(file, f"alone = {str(tmp_path / 'alone')!r}{CONTEND}") for _ in range(3)]
-    for process in processes:
-        process.communicate()
-    assert [process.returncode for process in processes] == [0, 0, 0]
+    assert [process.communicate() and process.returncode for process in processes] == [0, 0, 0]
     assert os.listdir(tmp_path) in ([], ["run"])
 
 
