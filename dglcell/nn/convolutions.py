@@ -34,7 +34,7 @@ class Convolution(nn.Module):
 
     Attributes:
         Config: class of the keys of `model.conv_options`.
-        reduce: whether nodes receive sums or means, see ``PerturbedCell.aggregate``; None where it is something else.
+        reduce: ``sum`` or ``mean``, see ``PerturbedCell.aggregate``; None where ``receive`` returns something else.
         relation: relation whose edges are used; source and destination types may differ.
     """
 
@@ -50,9 +50,9 @@ class Convolution(nn.Module):
         """Make a convolution for a relation of a cell graph, of which some read more."""
         return cls(relation, width, config)  # type: ignore[call-arg]
 
-    @abstractmethod
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
-        """Return the messages that the destination nodes receive along the surviving edges."""
+        """Return what the destination nodes receive along the surviving edges: sums or means of states (``reduce``)."""
+        return perturbed.aggregate(self.relation, source, str(self.reduce))
 
     @abstractmethod
     def update(self, x: Tensor, received: Tensor) -> Tensor:
@@ -103,9 +103,6 @@ class GINConv(Convolution):
     def of(cls, relation: Relation, width: int, config: GINOptions, cell: ResidentGraph) -> Self:
         return cls(relation, width, config, weighs=relation in cell.weighed)
 
-    def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
-        return perturbed.aggregate(self.relation, source, self.reduce)
-
     def update(self, x: Tensor, received: Tensor) -> Tensor:
         if self.weight is not None:
             received = received * self.weight
@@ -133,9 +130,6 @@ class SAGEConv(Convolution):
         super().__init__(relation)
         self.neighbours = nn.Linear(width, width)
         self.itself = nn.Linear(width, width, bias=False)
-
-    def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
-        return perturbed.aggregate(self.relation, source, self.reduce)
 
     def update(self, x: Tensor, received: Tensor) -> Tensor:
         out: Tensor = self.itself(x) + self.neighbours(received)
@@ -281,7 +275,6 @@ class DglConv(Convolution):
         sizes = {self.relation[0]: 5, self.relation[2]: 5 if self.relation[0] == self.relation[2] else 4}
         graph = import_dgl().heterograph({self.relation: ((0, 1, 2), (0, 0, 1))}, num_nodes_dict=sizes)[self.relation]
         rows = [torch.ones(sizes[end], width) for end in (self.relation[0], self.relation[2])]
-        was_training = self.module.training
         self.module.eval()
         try:
             with torch.no_grad():
@@ -289,7 +282,7 @@ class DglConv(Convolution):
         except Exception as error:  # any code may run here
             raise self._error("cannot be called", error, "see the guide on DGL") from error
         finally:
-            self.module.train(was_training)
+            self.module.train()
         if shape != (len(rows[1]), width):
             got = f"rows of {shape[1:]}, where the width is {width}"
             raise self._error("gives rows of another width", got, f"set its widths in {OPTIONS}")
@@ -305,6 +298,13 @@ class DglConv(Convolution):
         weights = {} if weight_E is None or not self.takes_weights else {WEIGHTS: weight_E}
         found: Tensor = self.module(edges.graph, (source, destination), **weights)
         return found.flatten(1)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _blank, (self.kind,), self.__dict__  # pickle finds classes in modules, where this one is not
+
+
+def _blank(kind: Any) -> nn.Module:
+    return as_convolution(kind).__new__(as_convolution(kind))
 
 
 @cache

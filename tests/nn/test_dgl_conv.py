@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
@@ -63,7 +64,7 @@ def made(name: str, relation: Relation) -> DglConv:
     kind, options = MODULES[name]
     conv = as_convolution(kind)
     assert issubclass(conv, DglConv)
-    return randomise(conv(relation, WIDTH, conv.Config(**options)).double())
+    return pickle.loads(pickle.dumps(randomise(conv(relation, WIDTH, conv.Config(**options)).double())))
 
 
 @pytest.mark.parametrize("name", MODULES)
