@@ -68,7 +68,7 @@ class Lease:
         job = f" (SLURM job {os.environ['SLURM_JOB_ID']})" if os.environ.get("SLURM_JOB_ID") else ""
         process = f"process {os.getpid()} on {os.uname().nodename}{job}, since {time.strftime('%Y-%m-%d %H:%M:%S %z')}"
         self.about = {"process": process, "mark": mark_of(os.getpid()), "launch": _launch(), "token": token_hex(8)}
-        self._lock = FileLock(_lock_of(self.path), thread_local=False, fallback_to_soft=False)
+        self._lock = FileLock(_lock_of(self.path), mode=0o666, thread_local=False, fallback_to_soft=False)
         self._made = set[Path]()
 
     def guards(self, path: Path) -> bool:
@@ -77,14 +77,14 @@ class Lease:
 
     def acquire(self) -> bool:
         """Take the lease, and return whether nobody else has it."""
-        began = time.monotonic()
+        began, folder = time.monotonic(), self.path.parent
         try:
             while not self._lock.is_locked:
-                self._made.update(folder for folder in self.path.parents if not folder.exists())
+                self._made.update(parent for parent in self.path.parents if not parent.exists())
                 try:
                     self._lock.acquire(blocking=False)  # which makes the folder
                 except (FileNotFoundError, FileExistsError):  # another process has removed it in this moment
-                    if self.path.parent.is_file() or time.monotonic() - began > REMOVED_SECONDS:
+                    if folder.is_file() or folder.is_symlink() or time.monotonic() - began > REMOVED_SECONDS:
                         raise
         except TimeoutError:
             return False
@@ -96,7 +96,7 @@ class Lease:
             log.warning("'%s' is on a file system without locks: start one process at a time there", self.guarded)
         if left := _read(self.path):
             log.info("'%s' is taken over from %s, which has ended", self.guarded, left["process"])
-        new = self.path.with_name(f".{self.path.name}.new")
+        new = self.path.with_name(f".{self.path.name}.{'new' if self._lock.is_locked else self.about['token']}")
         new.write_text(json.dumps(self.about) + "\n", encoding="utf-8")
         os.replace(new, self.path)
         _held.add(self)

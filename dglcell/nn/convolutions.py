@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import inspect
 from abc import abstractmethod
 from collections.abc import Hashable
@@ -299,9 +300,6 @@ class DglConv(Convolution):
         found: Tensor = self.module(edges.graph, (source, destination), **weights)
         return found.flatten(1)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _blank, (self.kind,), self.__dict__  # pickle finds classes in modules, where this one is not
-
 
 def _blank(kind: Any) -> nn.Module:
     return as_convolution(kind).__new__(as_convolution(kind))
@@ -318,4 +316,6 @@ def as_convolution(module: type[nn.Module]) -> type[nn.Module]:
     known = inspect.signature(module).parameters.values()
     named = [one.name for one in known if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
     options = make_dataclass("Options", [(name, Any, field(default=None)) for name in named], bases=(ModuleOptions,))
-    return type(module.__name__, (DglConv,), {"kind": module, "Config": options, "__module__": __name__})
+    made = type(module.__name__, (DglConv,), {"kind": module, "Config": options, "__module__": __name__})
+    copyreg.pickle(made, lambda one: (_blank, (module,), one.__dict__))  # which has no name to be found by in a module
+    return made

@@ -161,6 +161,9 @@ class BaseCache:
     def __init__(self) -> None:
         self.forget()
 
+    def __reduce__(self) -> Any:
+        return BaseCache, ()  # a copy has other weights, and this may be written to meanwhile
+
     def forget(self) -> None:
         """Drop all tensors that are kept."""
         self._tables: dict[tuple[int, ...], dict[int, Any]] = {}
@@ -175,9 +178,10 @@ class BaseCache:
         if module.training or torch.is_grad_enabled():
             return None
         weights = [parameter.detach() for parameter in module.parameters()]
-        # Writing to a tensor raises its version. A replaced weight has another address, because the old one is held
-        # here.
-        marks: list[object] = [(_version(weight), weight.data_ptr(), weight.dtype) for weight in weights]
+        # Writing to a tensor raises its version, which one of inference mode lacks. A replaced weight has another
+        # address, because the old one is held here.
+        versions = [-1 if weight.is_inference() else weight._version for weight in weights]
+        marks = [*versions, *((weight.data_ptr(), weight.dtype) for weight in weights)]
         device = weights[0].device.type
         marks.append((torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)))
         if self._marks != marks:
@@ -186,8 +190,3 @@ class BaseCache:
         if shared not in self._tables:
             self._tables = {genes: tensors for genes, tensors in [*self._tables.items()] if not genes}
         return BasePass(self._tables.setdefault(shared, {}))
-
-
-def _version(weight: Tensor) -> int:
-    """Return how often a tensor has been written to; tensors made in inference mode do not count."""
-    return -1 if weight.is_inference() else weight._version

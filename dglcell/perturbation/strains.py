@@ -120,9 +120,9 @@ def perturbations_of(
     if not isinstance(cell, CellGraph):
         got, do = type(cell).__name__, "make one of it, `dglcell.CellGraph(graph)`"
         raise GraphError("strains are not of a cell graph", got=got, expected="a CellGraph", do=do)
-    both = ("edges", edges or {}, "relation"), ("activities", activities or {}, "node type or relation")
+    both = ("edges", edges, "relation"), ("activities", activities, "node type or relation")
     for name, of, what in (("targets", targets, "node type"), *both):
-        if not isinstance(of, Mapping):
+        if not isinstance(of, Mapping) and (of is not None or name == "targets"):
             expected = f'{what} → a list of ids or activities for each strain, e.g. {{"likes": [[0, 7], []]}}'
             raise GenotypeError(f"`{name}` do not say their {what}", got=type(of).__name__, expected=expected)
     left: dict[Any, Any] = dict(activities or {})

@@ -231,7 +231,7 @@ def _activities(what: str, left: Lists | Tensor, sizes: Sequence[int]) -> Tensor
         except (TypeError, ValueError) as error:
             what, expected = f"the activities of {what} are no lists of numbers", "a list for each strain, or a tensor"
             raise GenotypeError(what, got=repr(left), expected=expected) from error
-        shape, values = [amounts.numel() for amounts in lists], torch.cat([torch.zeros(0).double(), *lists])
+        shape, values = [amounts.numel() for amounts in lists], torch.cat(lists or [torch.zeros(0).double()])
         fits = shape == [*sizes]
     if not fits:
         what, got = f"the activities of {what} do not fit what strains change", listing(shape)

@@ -58,9 +58,7 @@ def write_run(folder: Path, name: str, seed: int, pearson: float | None, **metri
     return run
 
 
-def test_runs_become_rows_and_later_ones_take_the_place_of_earlier_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_become_rows_and_later_ones_replace_earlier_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collect, "RESULTS", tmp_path)
     earlier = [write_run(tmp_path / "a", "101-x/y", seed, 0.5 + seed / 8) for seed in (1, 0)]
     later = [write_run(tmp_path / "b", "101-x/y", 1, 0.123456789, covered=0.9)]

@@ -163,9 +163,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     assert refusal(path).startswith(f"configuration '{tmp_path / 'basis.yaml'}' not found (extended by '{path}')")
 
 
-def test_files_of_the_package_are_extended_where_there_are_none_beside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_the_package_are_extended_if_none_is_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("base.yaml", "conf/base.yaml"):
         path = write(tmp_path, "mine.yaml", f"extends: {name}\ncell: {{model: textbook}}\n")
         assert load_config(path).optimizer.weight_decay == 1e-6

@@ -246,9 +246,7 @@ def test_members_of_a_job_array_wait_for_the_store_and_one_follows_a_killed_buil
     assert [path.name for path in store.parent.iterdir()] == ["store"]
 
 
-def test_two_builds_that_replace_a_store_at_once_both_do(
-    tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_builds_replace_a_store_at_once(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = tmp_path / "store"
     arguments = ["data", "build", str(tiny.file), f"data.store={store}", "--overwrite"]
     codes: list[int] = []

@@ -87,14 +87,13 @@ def test_a_lease_is_taken_given_back_and_leaves_nothing(file: Path) -> None:
         with pytest.raises(OwnerError, match=message), held(lease_of(file)):
             raise AssertionError("two have it")
         assert sorted(os.listdir(file.parent)) == [".owner.json.lock", "owner.json"]
+        assert (file.parent / ".owner.json.lock").stat().st_mode & 0o666 == 0o666, "others may wait, and lock it later"
         raise KeyboardInterrupt
     assert not file.parent.exists(), "it was made for the lease"
 
 
 @pytest.mark.parametrize("moment", ["", "os.replace = lambda *_: os.kill(os.getpid(), 9)"], ids=["held", "not named"])
-def test_one_of_a_killed_process_is_taken_over_at_once(
-    file: Path, moment: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_that_of_a_killed_process_is_taken_over(file: Path, moment: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "dglcell")
     with other(file, f"{moment}\nlease.acquire()") as number:
         assert moment or str(current_holder(file)).startswith(f"process {number} on ")
@@ -226,6 +225,25 @@ def test_where_the_file_system_does_not_lock_the_file_decides(
         refuse_if_taken_over(file)
 
 
+def test_of_two_that_start_at_once_without_locks_one_goes_on(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fcntl.flock", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOLCK, "no locks here")))
+    replace, first, second = os.replace, lease_of(file), lease_of(file)
+
+    def replace_after_the_other(*names: Path) -> None:
+        monkeypatch.setattr("os.replace", replace)
+        assert second.acquire()
+        replace(*names)
+
+    monkeypatch.setattr("os.replace", replace_after_the_other)
+    assert first.acquire()
+    assert json.loads(file.read_text()) == first.about
+    with pytest.raises(OwnerError, match="so this one stops"):
+        refuse_if_taken_over(file)
+    second.release()
+    first.release()
+    assert os.listdir(file.parents[1]) == []
+
+
 @contextmanager
 def killed_soon(number: int) -> Iterator[None]:
     killing = threading.Timer(0.7, os.kill, (number, signal.SIGKILL))
@@ -255,9 +273,7 @@ def test_only_a_job_that_was_started_again_waits_for_its_earlier_process(
             refuse_if_taken_over(file)
 
 
-def test_other_ranks_read_nothing_while_processes_of_an_earlier_start_write(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_ranks_read_nothing_while_an_earlier_start_writes(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = RunDirectory(file.parent)
     assert directory.owner == file
     with other(file):

@@ -38,9 +38,7 @@ OPTIONS += ("scheduler.name=cosine_restarts", "scheduler.interval=step", "schedu
         pytest.param(signal.SIGINT, 8, marks=pytest.mark.slow),
     ],
 )
-def test_a_stopped_run_ends_like_one_that_never_stopped(
-    tiny: Tiny, tmp_path: Path, number: signal.Signals, step: int
-) -> None:
+def test_a_stopped_run_ends_like_any_other(tiny: Tiny, tmp_path: Path, number: signal.Signals, step: int) -> None:
     run = RunDirectory(tmp_path / "stopped/tiny/seed-0")
     before = SIGNAL_AT_STEP.format(step=step, number=int(number))
     process = start(tiny, tmp_path / "stopped", *OPTIONS, before=before)

@@ -59,9 +59,7 @@ def test_the_run_directory_is_complete(tiny_run: RunDirectory, tiny: Tiny) -> No
         assert list(rows[0])[:4] == ["genes", "names", "measured_fitness", "predicted_fitness"]
 
 
-def test_everything_needed_is_written_before_the_first_step(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_needed_is_written_before_step_one(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # `auto` would time a few steps before.
     form = "trainer.precision=32-true", "model.compile=false"
     config = tiny.config(tmp_path, *BARE, "trainer.epochs=1", *form)

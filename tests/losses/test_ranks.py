@@ -170,9 +170,7 @@ LABELS = st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.5, 1.0, 2.0, math.nan]), m
 @examples(30)
 @given(labels=LABELS, temperature=st.sampled_from([0.05, 0.1, 1.0]), seed=st.integers(0, 99))
 @example(labels=[math.nan, 1.0, math.nan], temperature=0.1, seed=0)
-def test_it_is_its_definition_with_ties_missing_labels_and_gradients(
-    labels: list[float], temperature: float, seed: int
-) -> None:
+def test_it_is_its_definition_with_ties_and_missing_labels(labels: list[float], temperature: float, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     target = torch.tensor(labels, dtype=torch.float64)
     embedding = torch.randn(len(labels), 3, generator=generator, dtype=torch.float64, requires_grad=True)

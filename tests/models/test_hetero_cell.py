@@ -339,6 +339,7 @@ def test_passes_of_two_threads_do_not_mix_what_is_kept() -> None:
     one, two = cache.replay(module), cache.replay(module)
     assert one.once(lambda: two.once(lambda: "first")) == "first"
     assert [one.once(lambda: "second"), two.once(lambda: "of the other")] == ["second", "second"]
+    assert not copy.deepcopy(cache)._tables, "one copies a model, while another adds to what it keeps"
 
 
 @pytest.mark.parametrize("strategy", ["difference", "node_mask"])

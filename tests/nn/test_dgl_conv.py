@@ -51,6 +51,10 @@ class Normed(nn.Module):
         return self.norm(dgl.ops.copy_u_sum(graph, feat[0]))
 
 
+class Own(as_convolution(Gate)):  # type: ignore[misc]
+    """A class that a module has, where pickle finds it."""
+
+
 MODULES: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     "sage": (dgl.nn.SAGEConv, {"aggregator_type": "mean"}),
     "graph_both": (dgl.nn.GraphConv, {}),
@@ -100,6 +104,10 @@ def test_modules_equal_the_physically_reduced_graphs(name: str, data: Any, cell:
             found, wanted = (torch.cat(side) for side in zip(*pairs, strict=True))
             leaves = [x, y, *conv.parameters()]
             agree([found, *gradients(found, leaves)], [wanted, *gradients(wanted, leaves)], f"{relation}")
+
+
+def test_a_subclass_is_copied_as_one() -> None:
+    assert type(pickle.loads(pickle.dumps(Own(CATALYSES, WIDTH, Own.Config())))) is Own
 
 
 @pytest.mark.parametrize(
@@ -202,9 +210,7 @@ def test_graphs_are_made_once_a_batch_and_the_cell_graph_once_a_model(monkeypatc
         (f"{__name__}:Normed", None, r"takes statistics over nodes or strains.*BatchNorm1d"),
     ],
 )
-def test_what_does_not_fit_is_refused_before_anything_runs(
-    conv: str, options: dict[str, Any] | None, message: str
-) -> None:
+def test_what_does_not_fit_is_refused_before_it_runs(conv: str, options: dict[str, Any] | None, message: str) -> None:
     with pytest.raises(ConfigError, match=f"(?s){message}"):
         make_model(config(conv=conv, conv_options=options), textbook_cell("isoenzyme"), outputs=1)
 

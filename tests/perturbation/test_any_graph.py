@@ -280,6 +280,7 @@ NO_STRAINS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"edges": {"likes": [[40]]}}, "no such edges of | likes | 40 | 0 … 39"),
     ({}, {"edges": {"like": [[0]]}}, "no relation | like | did you mean likes"),
     ({}, {"edges": [["likes:0>1"]]}, "do not say their relation | list | relation → a list of ids"),
+    ({}, {"edges": torch.zeros(2, 2)}, "do not say their relation | Tensor | relation → a list of ids"),
     ({}, {"edges": {"likes": [[0]]}, "strategy": "node_mask"}, "single edges | node_mask | edge_mask"),
     ({"user": [[0]]}, {"strategy": "nodemask"}, "unknown strategy | nodemask | node_mask"),
 ]

@@ -117,9 +117,7 @@ def test_an_exported_model_has_intervals_also_without_its_strains(tiny_run: RunD
     np.testing.assert_allclose(found.high_fitness, expected.high_fitness, rtol=1e-5)
 
 
-def test_new_genes_beyond_those_of_the_validation_part_are_told(
-    tiny_run: RunDirectory, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_genes_beyond_the_validation_part_are_told(tiny_run: RunDirectory, caplog: pytest.LogCaptureFixture) -> None:
     predictor = api.load(tiny_run.path)
     intervals = Intervals.of(predictor.members, 0.9)
     training = np.ones_like(intervals.calibration.training)

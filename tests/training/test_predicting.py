@@ -302,9 +302,7 @@ def test_predictions_are_written_in_blocks_without_a_seam(
     assert rows == list(csv.DictReader((tmp_path / "whole.csv").open()))
 
 
-def test_baselines_alone_are_those_beside_a_run(
-    tiny_run: RunDirectory, prepared: Prepared, tiny: Tiny, tmp_path: Path
-) -> None:
+def test_baselines_alone_are_of_the_run(tiny_run: RunDirectory, prepared: Prepared, tiny: Tiny, tmp_path: Path) -> None:
     rows, baselines = evaluate_baselines(tiny.config(tmp_path / "runs"), command="dglcell baselines tiny.yaml")
     assert rows == score(prepared, kept_baselines(tiny_run, prepared.cell)).rows
     written = json.loads((tmp_path / "runs/tiny/baselines.json").read_text())
@@ -315,9 +313,7 @@ def test_baselines_alone_are_those_beside_a_run(
     assert list((tmp_path / "runs/tiny").iterdir()) == [tmp_path / "runs/tiny/baselines.json"]
 
 
-def test_a_report_without_picture_and_baselines_has_the_network_alone(
-    bare: RunResult, tiny: Tiny, tmp_path: Path
-) -> None:
+def test_a_report_without_baselines_has_the_network_alone(bare: RunResult, tiny: Tiny, tmp_path: Path) -> None:
     assert {row.model for row in bare.rows} == {"hetero_cell"}
     assert not bare.directory.report.exists()
     directory = RunDirectory(shutil.copytree(bare.directory.path, tmp_path / "run"))

@@ -44,9 +44,7 @@ from tests.tiny import Tiny
         ({"NODE_RANK": "1", "LOCAL_RANK": "0"}, False),
     ],
 )
-def test_launchers_say_which_process_is_first(
-    environment: dict[str, str], first: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_launchers_say_who_is_first(environment: dict[str, str], first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in RANK_VARIABLES:
         monkeypatch.delenv(variable, raising=False)
     for variable, value in environment.items():

@@ -310,8 +310,7 @@ def merge_replicates(rows: Strains) -> Strains:
     keys = strain_numbers(rows)
     # Keys are numbered by first appearance.
     first, sizes = np.flatnonzero(np.diff(np.maximum.accumulate(keys), prepend=-1)), np.bincount(keys)
-    single = sizes == 1
-    repeated = not bool(single.all())
+    single, repeated = sizes == 1, bool((sizes > 1).any())
     means, sds, replicates, given_sds = {}, {}, {}, rows.of_kind(SD)
     for name, values in rows.phenotypes.items():
         mean, sd = mean_and_sd(values, keys, len(first))
@@ -339,7 +338,8 @@ def merge_replicates(rows: Strains) -> Strains:
         units={name: rows.units.get(name, "") for name in means},
         provenance=counted(rows, **counts).provenance,
     )
-    if mixed := [name for name, *of in zip(means, rows.kinds, merged.kinds, strict=True) if len({*of}) > 1]:
+    kinds = zip(means, rows.kinds, merged.kinds, strict=True)
+    if mixed := [name for name, before, after in kinds if before != after == "regression"]:
         said = "%s: a strain has both 0 and 1, and their mean makes this a number; `replicates: refuse` names such rows"
         log.warning(said, listing(mixed))
     return merged

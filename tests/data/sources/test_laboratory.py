@@ -362,9 +362,7 @@ YAL015C,YDL227C,YBL008W,digenic,0.0448,0.2758,0.6058,0.0537,YAL015C+YDL227C_tm46
 """
 
 
-def test_kuzmin2020_scores_go_by_kind_and_controls_are_double_mutants(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kuzmin2020_scores_go_by_kind_and_controls_are_doubles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = small("kuzmin2020_pilot", KUZMIN, tmp_path, monkeypatch)
     both = ["YAL015C", "YOL043C"]
     assert table.genotypes == [[*both, "YBL008W"], [*both, "YHR191C"], ["YAL015C", "YBL008W"]]

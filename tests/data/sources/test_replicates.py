@@ -80,6 +80,7 @@ def test_means_spreads_and_numbers_are_those_of_each_strain(rows: Rows) -> None:
 
 def test_a_class_that_becomes_a_number_is_named(caplog: pytest.LogCaptureFixture) -> None:
     merge_replicates(measured([((0,), 0.1, 0.5, 0.0), ((0,), 0.1, 0.5, 1.0), ((1,), 0.0, 0.5, 1.0)]))
+    merge_replicates(measured([((0,), 0.1, 0.5, 0.5), ((0,), 0.1, 0.5, 1.5), ((1,), 0.0, 0.5, 0.0)]))  # the reverse
     assert [said.partition(",")[0] for said in caplog.messages] == ["fitness: a strain has both 0 and 1"]
 
 

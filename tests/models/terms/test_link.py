@@ -39,9 +39,7 @@ def phenotype(name: str, score: Tensor, bound: Tensor | None = None) -> Tensor:
 
 @pytest.mark.parametrize("name", [name for name in LINKS if name != "identity"])
 @given(wild_type=st.floats(-5, 5), shift=st.floats(-1, 1), scale=st.floats(0.1, 3))
-def test_the_strain_without_deletions_has_the_wild_type_s_value(
-    name: str, wild_type: float, shift: float, scale: float
-) -> None:
+def test_no_deletions_have_the_wild_type_s_value(name: str, wild_type: float, shift: float, scale: float) -> None:
     score = torch.tensor([[wild_type]])
     out = link(name, shift, scale).phenotypes(score, score, torch.ones(1, 1))
     assert (out * scale + shift).item() == pytest.approx(1.0, abs=1e-5)
