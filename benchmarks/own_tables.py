@@ -2,8 +2,8 @@
 
 Every table is computed, so that it is the same on every machine: growth by flux balance analysis, and scores and
 classes of invented vectors of genes, which are alike where networks link genes. Noise is added as a laboratory has it.
-`init` and `train` are then called as anyone would call them, with one thread. Small tables are split several times,
-because the test part of a single split would be a handful of strains. Tables of yeast need its files (DGLCELL_RAW).
+`init` and `train` are then called as anyone would call them, with one thread. Tables are split several times,
+because draws differ. Tables of yeast need its files (DGLCELL_RAW).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from dglcell.new_experiment.experiment import write_experiment
 from dglcell.new_experiment.table import Wanted, find_cell
 from dglcell.training.run import train
 
-SPLITS, SMALL = 5, 400
-"""A table of at most ``SMALL`` rows is split ``SPLITS`` times."""
+SPLITS, SMALL = (5, 3), 400
+"""How often a table is split that has at most ``SMALL`` rows, and one that has more."""
 
 Rows = list[tuple[tuple[str, ...], float]]
 """Each row has the deleted genes of a strain, and its label."""
@@ -198,7 +198,7 @@ def measure(table: OwnTable, seeds: int | None = None) -> dict[str, Any]:
         try:
             rows = table.write(Path("table.csv"))
             write_experiment(Wanted(Path("own.yaml"), Path("table.csv"), cell=table.cell))
-            splits = seeds or (SPLITS if rows <= SMALL else 1)
+            splits = seeds or SPLITS[rows > SMALL]
             runs = [_train(seed) for seed in range(splits)]
             chosen = load_config(Path("own.yaml"))
         finally:
