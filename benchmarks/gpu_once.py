@@ -217,7 +217,7 @@ class Stage:
         """Add a row, or why there is none."""
         try:
             self.add(kind, **work())
-        except Exception as error:
+        except Exception as error:  # the rest is measured all the same
             traceback.print_exc()
             self.add(kind, failed=f"{type(error).__name__}: {str(error)[:300]}")
         self.free()
@@ -268,7 +268,7 @@ class Stage:
             contender.measure()
             self.contenders.append(contender)
             return contender
-        except Exception as error:
+        except Exception as error:  # the rest is measured all the same
             traceback.print_exc()
             self.add("rows", **row, failed=f"{type(error).__name__}: {str(error)[:200]}")
             return None

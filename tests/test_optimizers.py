@@ -91,9 +91,7 @@ def test_cosine_restarts_with_the_cycles_of_torchcell() -> None:
     floor=st.floats(0, 0.05),
     t=st.integers(0, 500),
 )
-def test_cosine_stays_between_floor_and_top(
-    first: int, mult: float, gamma: float, warmup: int, floor: float, t: int
-) -> None:
+def test_cosine_stays_within_bounds(first: int, mult: float, gamma: float, warmup: int, floor: float, t: int) -> None:
     share = cosine_restarts(t, first_cycle=first, cycle_mult=mult, gamma=gamma, warmup=warmup, floor=floor)
     assert floor - 1e-12 <= share <= 1 + 1e-12
 

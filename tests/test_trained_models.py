@@ -110,9 +110,7 @@ class TestShipped:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("name", NAMES)
-    def test_the_data_of_the_card_can_be_computed(
-        self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_data_of_the_card_can_be_computed(self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         experiment = shlex.split(read_card(PACKAGED / name).command)[2]
         store = open_store(load_config(experiment_file(experiment)), "tests")
@@ -206,9 +204,7 @@ class TestDamage:
         )
 
 
-def test_every_verb_that_takes_a_run_takes_a_name(
-    shelf: Path, tiny_run: RunDirectory, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verbs_of_runs_take_a_name(shelf: Path, tiny_run: RunDirectory, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["graph", "describe", "tiny"]) == 0
     assert "gene          137" in capsys.readouterr().out
     assert main(["report", "tiny"]) == 2

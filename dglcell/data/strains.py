@@ -486,7 +486,7 @@ def list_genotypes(strains: Iterable[Iterable[str]]) -> list[list[str]]:
     for strain in genotypes:
         if isinstance(strain, str) or not isinstance(strain, Iterable):
             what, do = "a strain is a list of genes", "give a list of lists, or a DataFrame"
-            raise GenotypeError(what, got=repr(strain), expected=f"e.g. ['{strain}']", do=do)
+            raise GenotypeError(what, got=repr(strain), expected="names, e.g. ['talB', 'gltA']", do=do)
     return [[str(gene) for gene in strain] for strain in genotypes]
 
 

@@ -62,7 +62,7 @@ class Lease:
     """
 
     def __init__(self, path: Path, guarded: Path) -> None:
-        from filelock import FileLock  # here, because it takes a while
+        from filelock import FileLock  # here, because it takes a while; other users of the folder may lock it, too
 
         self.path, self.guarded = path.absolute(), guarded.absolute()
         job = f" (SLURM job {os.environ['SLURM_JOB_ID']})" if os.environ.get("SLURM_JOB_ID") else ""

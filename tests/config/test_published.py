@@ -187,7 +187,7 @@ def test_addresses_are_printed_for_a_machine_online(experiment: str, capsys: pyt
     assert lines[0] == f"{gff}  (in it: {gff.removeprefix('genes/')}.gz)"
 
 
-def test_catalogue_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("DGLCELL_RAW", str(tmp_path))
     path = tmp_path / NETWORKS["tflink"].file.path
     path.parent.mkdir()

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -143,6 +144,21 @@ def test_of_processes_that_make_and_remove_the_folder_one_has_it_at_a_time(file:
     assert os.listdir(tmp_path) in ([], ["run"])
 
 
+def test_a_folder_that_others_remove_again_and_again_is_made_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, times = os.open, iter(range(20))
+
+    def remove_before(path: str, *how: int) -> int:
+        if path.endswith(".lock") and next(times, None) is not None:
+            file.parent.rmdir()
+        return opened(path, *how)
+
+    monkeypatch.setattr("os.open", remove_before)
+    with held(lease_of(file)):
+        refuse_if_taken_over(file)
+    assert next(times, None) is None
+    assert not file.parent.exists()
+
+
 ASK_SLOWLY = """
 import fcntl, time
 flock = fcntl.flock
@@ -204,10 +220,7 @@ def test_a_forked_process_neither_has_its_parents_lease_nor_keeps_it(file: Path)
 def test_where_the_file_system_does_not_lock_the_file_decides(
     file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(number, "no locks here")
-
-    monkeypatch.setattr("fcntl.flock", refuse)
+    monkeypatch.setattr("fcntl.flock", Mock(side_effect=OSError(number, "no locks here")))
     with held(lease_of(file)):
         assert "is on a file system without locks: start one process at a time there" in caplog.text
         assert not lease_of(file).acquire()
@@ -226,7 +239,7 @@ def test_where_the_file_system_does_not_lock_the_file_decides(
 
 
 def test_of_two_that_start_at_once_without_locks_one_goes_on(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fcntl.flock", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOLCK, "no locks here")))
+    monkeypatch.setattr("fcntl.flock", Mock(side_effect=OSError(errno.ENOLCK, "no locks here")))
     replace, first, second = os.replace, lease_of(file), lease_of(file)
 
     def replace_after_the_other(*names: Path) -> None:

@@ -247,9 +247,7 @@ def test_the_split_of_a_run_that_never_came_to_a_checkpoint_is_replaced(tiny: Ti
     tiny.train(tmp_path, "trainer.epochs=2")
 
 
-def test_an_explicit_checkpoint_of_another_run_is_continued(
-    tiny: Tiny, done: Path, tiny_run: RunDirectory, tmp_path: Path
-) -> None:
+def test_another_runs_checkpoint_is_continued(tiny: Tiny, done: Path, tiny_run: RunDirectory, tmp_path: Path) -> None:
     options = ["experiment.name=second", f"resume={RunDirectory(done / 'tiny/seed-0').last}"]
     second = tiny.train(tmp_path, *options).directory
     assert history(second) == history(tiny_run)[1:]
@@ -293,9 +291,7 @@ def test_a_run_that_was_moved_keeps_its_best_epoch(tiny: Tiny, done: Path, tmp_p
         ),
     ],
 )
-def test_a_run_is_not_mixed_with_another(
-    tiny: Tiny, done: Path, error: type[Exception], message: str, options: list[str]
-) -> None:
+def test_runs_are_not_mixed(tiny: Tiny, done: Path, error: type[Exception], message: str, options: list[str]) -> None:
     run = RunDirectory(done / "tiny" / "seed-0")
     before = run.config.read_bytes(), run.metrics.read_bytes()
     with pytest.raises(error, match=message):

@@ -411,9 +411,7 @@ def test_gradients_of_compiled_layers_are_those_of_the_rules(together: bool, mon
 @pytest.mark.slow
 @pytest.mark.parametrize("conv", ["gin", "sage"])
 @pytest.mark.parametrize("how", CROSS_RELATION)
-def test_a_compiled_model_gives_the_same(
-    resident: ResidentCell, conv: str, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compiled_model_agrees(resident: ResidentCell, conv: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Machine code takes half a minute for each; a test above compiles a layer."""
     if not execution.compiler_works("cpu"):
         pytest.skip("needs a C++ compiler")

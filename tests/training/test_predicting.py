@@ -426,9 +426,7 @@ def test_an_ablation_that_cannot_be_is_refused_before_the_training(
         ("validation", [-1.0, -1.1, -1.2, -1.2, -1.21], ""),
     ],
 )
-def test_a_loss_that_still_falls_is_said(
-    caplog: pytest.LogCaptureFixture, figure: str, losses: list[float], said: str
-) -> None:
+def test_a_falling_loss_is_said(caplog: pytest.LogCaptureFixture, figure: str, losses: list[float], said: str) -> None:
     warn_of_falling_loss([{f"{figure}/loss": loss} for loss in losses])
     assert said in caplog.text
     assert bool(caplog.messages) == bool(said)

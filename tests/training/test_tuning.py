@@ -43,9 +43,7 @@ def table(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_the_best_trial_becomes_an_experiment(
-    tiny: Tiny, space: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_best_trial_is_written(tiny: Tiny, space: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     keys = tiny.overrides(tmp_path / "my runs", "epochs=1", "slurm.time=2:00:00")
     command = ["tune", str(tiny.file), *keys, "--space", str(space)]
     assert main([*command, "--trials", "2"]) == 0
